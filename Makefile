@@ -1,0 +1,43 @@
+# `make run` and `make test` set up everything they need. PYTHON chooses the interpreter (3.11 or newer).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DONE := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test test-slow lint bench evals lock clean
+
+help:  ## what there is to make
+	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/'
+
+setup: $(DONE)  ## the virtual environment with everything in it
+
+$(DONE): requirements.txt requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.11"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $(DONE)
+
+run: $(DONE)  ## the whole system on an embedded PostgreSQL, with demo data
+	$(BIN)/memberintel run
+
+test: $(DONE) lint  ## every test but the slow ones
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+test-slow: $(DONE)  ## what needs emulators, browsers or long campaigns
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
+
+lint: $(DONE)  ## style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+lock:  ## pin requirements.in and requirements-dev.in (needs uv)
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate requirements.in -o requirements.txt
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate requirements-dev.in -o requirements-dev.txt
+
+clean:  ## remove what the other targets made, the local data included
+	rm -rf $(VENV) .data build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

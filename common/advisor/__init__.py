@@ -1,0 +1,1 @@
+"""A turn: from the raw query to the stored answer."""

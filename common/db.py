@@ -1,0 +1,144 @@
+"""The database: one engine a process and role, transactions scoped to a user, and the guard against pg8000's loss of step.
+
+The only module that knows pg8000 or the Cloud SQL connector.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import pg8000
+import sqlalchemy as sa
+from sqlalchemy import Connection, Engine
+from sqlalchemy.engine.interfaces import ExceptionContext
+
+from common.config import Settings, settings
+from common.errors import NotFound, Unavailable
+
+Role = Literal["app", "jobs", "sweep", "admin_read", "owner"]
+ROLE_NAMES: dict[Role, str] = {
+    "app": "memberintel_app",
+    "jobs": "memberintel_jobs",
+    "sweep": "memberintel_sweep",
+    "admin_read": "memberintel_admin_read",
+    "owner": "memberintel_owner",
+}
+
+
+@functools.cache
+def engine(role: Role) -> Engine:
+    """This process's engine for `role`, made on first use."""
+    return make_engine(settings(), role)
+
+
+def make_engine(config: Settings, role: Role, *, pool_size: int | None = None) -> Engine:
+    """An engine that connects as `role`: by URL locally, by the Cloud SQL connector with IAM login in the cloud.
+
+    `max_overflow` is 0, so that instances times pool size is the number of connections the database must bear.
+    """
+    options: dict[str, Any] = {
+        "pool_size": pool_size or config.pool_size,
+        "max_overflow": 0,
+        "pool_timeout": 5,
+        "pool_recycle": 1800,
+        "pool_pre_ping": False,  # a round trip a checkout; `run` retries once on a dead connection instead
+        "query_cache_size": 500,
+    }
+    startup = {
+        "statement_timeout": str(config.statement_timeout_ms),
+        "idle_in_transaction_session_timeout": "60000",
+    }
+    name = f"memberintel-{role}"
+    if config.cloud_sql_instance:
+        made = sa.create_engine("postgresql+pg8000://", creator=_cloud_sql(config, name, startup), **options)
+    else:
+        url = sa.make_url(config.database_url).set(username=ROLE_NAMES[role])
+        made = sa.create_engine(
+            url, connect_args={"startup_params": startup, "application_name": name}, **options
+        )
+    guard(made)
+    return made
+
+
+def guard(target: Engine) -> None:
+    """Discard a connection after any error that pg8000 did not get from the server.
+
+    An exception while parameters are encoded leaves the connection one reply out of step: the next statements would get earlier
+    replies, even another user's rows.
+    """
+
+    @sa.event.listens_for(target, "handle_error")
+    def _discard(context: ExceptionContext) -> None:
+        if not isinstance(context.original_exception, pg8000.Error):
+            context.is_disconnect = True
+            context.invalidate_pool_on_disconnect = False
+
+
+_connector_lock = threading.Lock()
+
+
+@functools.cache
+def _connector() -> Any:
+    from google.cloud.sql.connector import Connector
+
+    # Background refresh dies when the CPU is throttled between requests.
+    return Connector(refresh_strategy="lazy")
+
+
+def _cloud_sql(config: Settings, name: str, startup: dict[str, str]) -> Any:
+    def connect() -> Any:
+        with _connector_lock:
+            connector = _connector()
+        return connector.connect(
+            config.cloud_sql_instance,
+            "pg8000",
+            user=config.cloud_sql_user,
+            db=config.cloud_sql_database,
+            enable_iam_auth=True,
+            ip_type="private",
+            application_name=name,
+            startup_params=startup,
+        )
+
+    return connect
+
+
+@contextlib.contextmanager
+def transaction(role: Role, *, source: Engine | None = None) -> Iterator[Connection]:
+    """A transaction as `role` that commits at the end and rolls back on an exception. No user is set: a policy that asks for one
+    shows nothing. Raises Unavailable where the database cannot be reached."""
+    chosen = source or engine(role)
+    try:
+        connection = chosen.connect()
+    except (sa.exc.TimeoutError, sa.exc.InterfaceError, sa.exc.OperationalError, OSError) as exc:
+        raise Unavailable() from exc
+    with connection, connection.begin():
+        yield connection
+
+
+@contextlib.contextmanager
+def user_transaction(
+    user_id: uuid.UUID, *, role: Role = "app", source: Engine | None = None
+) -> Iterator[Connection]:
+    """A transaction as `role` that sees the rows of `user_id` only."""
+    with transaction(role, source=source) as connection:
+        set_user(connection, user_id)
+        yield connection
+
+
+def set_user(connection: Connection, user_id: uuid.UUID) -> None:
+    """Scope the rest of this transaction to `user_id`. It ends with the transaction (`true`), so that it cannot reach the next one."""
+    connection.execute(sa.text("select set_config('app.user_id', :user_id, true)"), {"user_id": str(user_id)})
+
+
+def as_uuid(text: str) -> uuid.UUID:
+    """The id that `text` writes; NotFound for what is no id, since nothing has it."""
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        raise NotFound() from None

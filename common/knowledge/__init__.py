@@ -1,0 +1,1 @@
+"""The knowledge base: ingesting it, searching it, citing it, and knowing whether it helps."""

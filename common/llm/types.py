@@ -1,0 +1,143 @@
+"""What goes to a model and what comes back, in no provider's words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any, Literal, Protocol
+
+Task = Literal["chat", "skill", "wrap_up"]
+StopReason = Literal["end", "tool_use", "max_tokens", "refusal", "context_full"]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One named part of the system prompt. A cache mark stands behind the last section with `stable=True`."""
+
+    name: str
+    text: str
+    stable: bool = False
+
+
+@dataclass(frozen=True)
+class ToolSpec:
+    """A tool as a model sees it; `parameters` is a JSON schema of type object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """The model asks for a tool. `input` is what it sent, unchecked."""
+
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """The answer to a `ToolCall`, as text for the model."""
+
+    call_id: str
+    content: str
+    is_error: bool = False
+
+
+@dataclass(frozen=True)
+class Message:
+    """One entry of the conversation: text of either side, the calls an assistant made, or the results the user side gives back.
+
+    Roles alternate; a message with `calls` is followed by one with exactly their `results`.
+    """
+
+    role: Literal["user", "assistant"]
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    results: tuple[ToolResult, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """Everything a model gets. `schema` asks for one JSON object of that shape instead of prose."""
+
+    task: Task
+    system: tuple[Section, ...]
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    schema: dict[str, Any] | None = None
+    max_output_tokens: int = 2048
+
+
+@dataclass(frozen=True)
+class TextDelta:
+    text: str
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of one call, each counted once: `input_tokens` excludes what was read from or written to the provider's cache."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+        )
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The end of a call: why, by which model, at what cost in US dollars."""
+
+    reason: StopReason
+    model: str
+    provider: str
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: Decimal = Decimal(0)
+
+
+ModelEvent = TextDelta | ToolCall | Stop
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """A row of the routing table: `provider` is claude, gemini or offline."""
+
+    provider: str
+    model: str
+
+
+class Provider(Protocol):
+    """A vendor behind the seam.
+
+    `stream` yields deltas and calls, then exactly one `Stop`. It raises `ProviderOverloaded` where another try may help and
+    `ProviderFailed` where not. A `Stop`'s `cost_usd` is left at zero: `call` prices it.
+    """
+
+    def stream(self, request: ModelRequest, model: str) -> Iterator[ModelEvent]: ...
+
+
+class ProviderError(Exception):
+    """A provider did not answer as it should. `usage` is what it had reported until then."""
+
+    def __init__(self, message: str, usage: Usage | None = None) -> None:
+        super().__init__(message)
+        self.usage = usage or Usage()
+
+
+class ProviderOverloaded(ProviderError):
+    """Overload, rate limit, timeout or a broken connection: another try, or another provider, may help."""
+
+
+class ProviderFailed(ProviderError):
+    """The request was refused as it stands: trying again will not help."""

@@ -1,0 +1,1 @@
+"""The schema's history: expand first, contract in a later release."""

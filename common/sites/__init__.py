@@ -1,0 +1,1 @@
+"""A site's own data: importing it, and the metrics computed from it."""

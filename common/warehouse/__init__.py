@@ -1,0 +1,1 @@
+"""The copy in BigQuery."""
