@@ -52,7 +52,9 @@ def enter(connection: Connection, identity: Identity, config: Settings, now: dat
 
 
 def _create_free(connection: Connection, identity: Identity, now: datetime) -> None:
-    add_user(connection, identity, tenant_id=uuid.uuid4(), tenant_name=identity.email or identity.subject, now=now)
+    add_user(
+        connection, identity, tenant_id=uuid.uuid4(), tenant_name=identity.email or identity.subject, now=now
+    )
 
 
 def add_user(

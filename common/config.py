@@ -61,9 +61,7 @@ class Settings(BaseModel):
     )
 
     pubsub_project: str = Field("", description="Project of the Pub/Sub topics; empty: the local dispatcher")
-    local_url: str = Field(
-        "", description="Base address of the local system, where the local dispatcher delivers"
-    )
+    local_dispatcher_url: str = Field("", description="Address of the local dispatcher")
 
     anthropic_api_key: SecretStr | None = Field(
         None, description="Key of the Claude API; without it the offline model answers"

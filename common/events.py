@@ -121,7 +121,9 @@ def relay(publisher: Publisher, *, now: datetime, source: Engine | None = None) 
             },
         ).all()
         oldest = connection.scalar(
-            sa.text("select min(deliver_after) from outbox_events where dead_at is null and deliver_after <= :now"),
+            sa.text(
+                "select min(deliver_after) from outbox_events where dead_at is null and deliver_after <= :now"
+            ),
             {"now": now},
         )
     log.emit("outbox_oldest_seconds", seconds=round((now - oldest).total_seconds()) if oldest else 0)
@@ -260,7 +262,8 @@ class PubSubPublisher:
 
     def publish(self, events: Sequence[Event]) -> None:
         futures = [
-            self._client.publish(self._client.topic_path(self._project, event.type), encode(event)) for event in events
+            self._client.publish(self._client.topic_path(self._project, event.type), encode(event))
+            for event in events
         ]
         for future in futures:
             future.result(timeout=10)
