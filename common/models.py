@@ -19,6 +19,11 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 UTC = sa.DateTime(timezone=True)
 NEW_ID = text("gen_random_uuid()")
 NOW = text("now()")
+LEXEMES = (
+    "(setweight(to_tsvector('english'::regconfig, title), 'A'::\"char\")"
+    " || setweight(to_tsvector('english'::regconfig, content), 'B'::\"char\"))"
+    " || setweight(to_tsvector('english'::regconfig, context), 'D'::\"char\")"
+)
 
 
 class Base(DeclarativeBase):
@@ -372,7 +377,8 @@ class BrainDocumentRevision(Base):
 class BrainEntry(Base):
     """An entry that search finds: of the knowledge base (`tenant_id = 'global'`, no user) or a user's MEMORY.
 
-    `embedding` has no fixed dimension; `reembed` makes the index on a cast of it, for the knowledge base alone.
+    `context` is text around the entry that helps to find it and is never shown. `lexemes` follows from the three texts, so that no writer
+    can forget it. `embedding` has no fixed dimension; `reembed` makes the index on a cast of it, for the knowledge base alone.
     """
 
     __tablename__ = "brain_entries"
@@ -380,7 +386,7 @@ class BrainEntry(Base):
         CheckConstraint("(tenant_id = 'global') = (user_id is null)", name="owner"),
         CheckConstraint("(collection = 'memory') = (user_id is not null)", name="memory"),
         Index("ix_brain_entries_document", "document", postgresql_where=text("tenant_id = 'global'")),
-        Index("ix_brain_entries_lexemes", "lexemes", postgresql_using="gin"),
+        Index("ix_brain_entries_model", "embedding_model", postgresql_where=text("tenant_id = 'global'")),
     )
     id: Mapped[UUID] = primary_key()
     tenant_id: Mapped[str]
@@ -390,15 +396,31 @@ class BrainEntry(Base):
     title: Mapped[str]
     url: Mapped[str | None]
     content: Mapped[str]
+    context: Mapped[str] = mapped_column(server_default="")
     content_hash: Mapped[str]
     attributes: Mapped[dict[str, Any]] = mapped_column(server_default=text("'{}'::jsonb"))
-    lexemes: Mapped[Any] = mapped_column(sa.dialects.postgresql.TSVECTOR, nullable=True)
+    lexemes: Mapped[Any] = mapped_column(
+        sa.dialects.postgresql.TSVECTOR, sa.Computed(LEXEMES, persisted=True), nullable=True
+    )
     embedding: Mapped[Any] = mapped_column(Vector(), nullable=True)
     embedding_model: Mapped[str | None]
     source_message_id: Mapped[UUID | None] = mapped_column(ForeignKey("messages.id", ondelete="SET NULL"))
     version: Mapped[int] = mapped_column(server_default="1")
     created_at: Mapped[datetime]
     updated_at: Mapped[datetime]
+
+
+class BrainTerm(Base):
+    """A lexeme of the knowledge base: how many entries have it, and those in which it weighs most, heaviest first, with their weights.
+
+    Made by `ingest` from the entries. The row of the empty lexeme counts all entries.
+    """
+
+    __tablename__ = "brain_terms"
+    lexeme: Mapped[str] = mapped_column(primary_key=True)
+    entries: Mapped[int]
+    best: Mapped[list[UUID]] = mapped_column(sa.ARRAY(sa.Uuid))
+    weights: Mapped[list[float]] = mapped_column(sa.ARRAY(sa.REAL))
 
 
 class RetrievalEvent(Base):

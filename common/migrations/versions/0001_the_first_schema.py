@@ -630,6 +630,7 @@ def upgrade() -> None:
         sa.Column("title", sa.Text(), nullable=False),
         sa.Column("url", sa.Text(), nullable=True),
         sa.Column("content", sa.Text(), nullable=False),
+        sa.Column("context", sa.Text(), server_default="", nullable=False),
         sa.Column("content_hash", sa.Text(), nullable=False),
         sa.Column(
             "attributes",
@@ -637,7 +638,17 @@ def upgrade() -> None:
             server_default=sa.text("'{}'::jsonb"),
             nullable=False,
         ),
-        sa.Column("lexemes", postgresql.TSVECTOR(), nullable=True),
+        sa.Column(
+            "lexemes",
+            postgresql.TSVECTOR(),
+            sa.Computed(
+                "(setweight(to_tsvector('english'::regconfig, title), 'A'::\"char\")"
+                " || setweight(to_tsvector('english'::regconfig, content), 'B'::\"char\"))"
+                " || setweight(to_tsvector('english'::regconfig, context), 'D'::\"char\")",
+                persisted=True,
+            ),
+            nullable=True,
+        ),
         sa.Column("embedding", Vector(), nullable=True),
         sa.Column("embedding_model", sa.Text(), nullable=True),
         sa.Column("source_message_id", sa.Uuid(), nullable=True),
@@ -667,9 +678,21 @@ def upgrade() -> None:
         postgresql_where=sa.text("tenant_id = 'global'"),
     )
     op.create_index(
-        "ix_brain_entries_lexemes", "brain_entries", ["lexemes"], unique=False, postgresql_using="gin"
+        "ix_brain_entries_model",
+        "brain_entries",
+        ["embedding_model"],
+        unique=False,
+        postgresql_where=sa.text("tenant_id = 'global'"),
     )
     op.create_index(op.f("ix_brain_entries_user_id"), "brain_entries", ["user_id"], unique=False)
+    op.create_table(
+        "brain_terms",
+        sa.Column("lexeme", sa.Text(), nullable=False),
+        sa.Column("entries", sa.BigInteger(), nullable=False),
+        sa.Column("best", sa.ARRAY(sa.Uuid()), nullable=False),
+        sa.Column("weights", sa.ARRAY(sa.REAL()), nullable=False),
+        sa.PrimaryKeyConstraint("lexeme", name=op.f("pk_brain_terms")),
+    )
     op.create_table(
         "message_feedback",
         sa.Column("message_id", sa.Uuid(), nullable=False),

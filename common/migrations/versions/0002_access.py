@@ -59,6 +59,7 @@ RULES: list[tuple[str, str, str, str, str | None]] = [
     (APP, "session_logs", U, f"{OWN} and current_setting('app.actor', true) = 'customer'", OWN),
     (APP, "brain_entries", R, f"{GLOBAL} or {OWN}", None),
     (APP, "brain_entries", "insert update delete", OWN, None),
+    (APP, "brain_terms", R, ALL, None),
     (APP, "retrieval_events", "select insert", OWN, None),
     (
         APP,
@@ -107,6 +108,7 @@ RULES: list[tuple[str, str, str, str, str | None]] = [
     ),
     (SWEEP, "usage_charges", "select update", ALL, None),
     (SWEEP, "usage_counters", U, ALL, None),
+    (SWEEP, "brain_entries", U, "user_id is not null", None),  # reembed, for MEMORY
     (SWEEP, "brain_documents", "select insert update", ALL, None),
     (SWEEP, "brain_document_revisions", "select insert", ALL, None),
     *(
@@ -132,6 +134,7 @@ RULES: list[tuple[str, str, str, str, str | None]] = [
         for table in ("tenants", "users", "access_log")
     ),
     (OWNER, "brain_entries", "select insert update delete", GLOBAL, None),
+    (OWNER, "brain_terms", "select insert update delete", ALL, None),
 ]
 
 

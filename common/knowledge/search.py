@@ -1,0 +1,295 @@
+"""Finding entries of the brain: a user's MEMORY and the knowledge base, by meaning and by words, in one statement.
+
+SQL gathers what either way finds, with both scores; Python fuses them, drops further chunks of the same document and ranks. A user's own
+entries are compared one by one, through the index on `user_id`: an approximate index would lose a small user's rows among the others'.
+Only the knowledge base has one (HNSW, partial, on a cast; `reembed` makes it).
+"""
+
+# ruff: noqa: S608 - the statements are put together from this module's constants; every value is a parameter
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from common.errors import ConfigError
+from common.knowledge.lexical import ENTRIES_WITH, weight
+from common.text import clean_text, to_json
+
+# Set by benchmarks/locomo.py and benchmarks/search.py.
+WORDS = 0.6  # the share of the words in the fused score; the rest is meaning's
+BOOST = 0.15  # what a full match with the customer's profile adds
+EF_SEARCH = 120  # how many neighbours HNSW keeps in view
+OVER_FETCH, OVER_FETCH_WITH_PROFILE = 3, 6
+
+
+class MixedModels(ConfigError):
+    """Entries were embedded by another model than the one in use. Run `memberintel reembed`."""
+
+    type = "mixed-embedding-models"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An entry that a search returned. `score` is the cosine similarity to the query, also of what only the words found (0 where it
+    is not known); `rank` counts from 1 in the final order, which is by the fused score."""
+
+    entry_id: uuid.UUID
+    document: str
+    title: str
+    url: str | None
+    content: str
+    created_at: datetime
+    updated_at: datetime
+    score: float
+    rank: int
+    surfaced: bool
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """`top` is what to show, best first. `trace` is the whole de-duplicated, re-ranked list; empty unless it was asked for."""
+
+    top: list[Candidate]
+    trace: list[Candidate]
+
+
+@dataclass(frozen=True)
+class TurnSearch:
+    """What one statement found for a turn."""
+
+    memory: SearchResult
+    knowledge: SearchResult
+
+
+def search_brain(
+    connection: Connection,
+    *,
+    user_id: uuid.UUID,
+    query: str,
+    query_embedding: Sequence[float] | None,
+    model: str,
+    collection: str,
+    limit: int = 5,
+    profile: Mapping[str, str] | None = None,
+    attributes: Mapping[str, str] | None = None,
+    trace: bool = False,
+) -> SearchResult:
+    """The `limit` best entries for `query` in `memory` (the user's), in `knowledge` (the whole knowledge base) or in the collection of
+    it that is named. `query_embedding` is the query's vector by `model`; without one, words alone decide.
+
+    `profile` lifts entries whose attributes match the customer's, `attributes` leaves only those that match. Raises MixedModels where
+    what would be searched was embedded by another model.
+    """
+    asked = _Asked(user_id, query, query_embedding, model, collection, limit, profile, attributes)
+    parts = {"memory": _MEMORY} if collection == "memory" else {"knowledge": _knowledge(asked)}
+    (found,) = _run(connection, asked, parts).values()
+    return _ranked(found, asked, trace=trace)
+
+
+def search_for_turn(
+    connection: Connection,
+    *,
+    user_id: uuid.UUID,
+    query: str,
+    query_embedding: Sequence[float] | None,
+    model: str,
+    limit: int = 5,
+    profile: Mapping[str, str] | None = None,
+) -> TurnSearch:
+    """What `search_brain` finds in MEMORY and, with the trace, in the knowledge base, by one statement. Raises MixedModels."""
+    asked = _Asked(user_id, query, query_embedding, model, "knowledge", limit, profile, None)
+    found = _run(connection, asked, {"memory": _MEMORY, "knowledge": _knowledge(asked)})
+    of_memory = replace(asked, collection="memory")
+    return TurnSearch(
+        _ranked(found["memory"], of_memory, trace=False), _ranked(found["knowledge"], asked, trace=True)
+    )
+
+
+def nearest_memory(
+    connection: Connection, *, user_id: uuid.UUID, embedding: Sequence[float], model: str
+) -> tuple[uuid.UUID, float] | None:
+    """The user's MEMORY entry that is nearest in meaning and its cosine similarity; None if there is none by that model."""
+    row = connection.execute(
+        sa.text(
+            "select id, 1 - (embedding <=> cast(:embedding as vector)) as score from brain_entries"
+            " where user_id = :user_id and collection = 'memory' and embedding_model = :model"
+            " order by score desc limit 1"
+        ),
+        {"user_id": user_id, "embedding": vector_text(embedding), "model": model},
+    ).first()
+    return (row.id, float(row.score)) if row else None
+
+
+def vector_text(vector: Sequence[float]) -> str:
+    """`vector` as pgvector reads it."""
+    return to_json([float(f"{x:.7g}") for x in vector])
+
+
+@dataclass(frozen=True)
+class _Asked:
+    user_id: uuid.UUID
+    query: str
+    embedding: Sequence[float] | None
+    model: str
+    collection: str
+    limit: int
+    profile: Mapping[str, str] | None
+    attributes: Mapping[str, str] | None
+
+    @property
+    def fetch(self) -> int:
+        return self.limit * (OVER_FETCH_WITH_PROFILE if self.profile else OVER_FETCH)
+
+
+# The settings of the scan are made in the statement itself, by the sub-select that the scan waits for: no round trip of their own.
+_ASKED = f"""
+asked as materialized (
+    select cast(:embedding as vector) as embedding,
+           set_config('hnsw.ef_search', '{EF_SEARCH}', true), set_config('hnsw.iterative_scan', 'strict_order', true)
+),
+terms as materialized (select lexeme from unnest(to_tsvector('english', cast(:query as text))))"""
+
+_FOUND = """
+    select coalesce(json_agg(json_build_object('entry_id', e.id, 'document', e.document, 'title', e.title, 'url', e.url,
+        'content', e.content, 'attributes', e.attributes, 'created_at', e.created_at, 'updated_at', e.updated_at,
+        'score', e.score, 'words', e.words) order by e.id), '[]') from {found} as e"""
+
+_MEMORY = f"""
+mine as materialized (
+    select *, case when embedding_model = :model then 1 - (embedding <=> (select embedding from asked)) end as score
+    from brain_entries where user_id = :user_id and collection = 'memory' and attributes @> cast(:attributes as jsonb)
+),
+my_terms as (
+    select mine.id, t.lexeme, {weight("mine", "t")} as weight, count(*) over (partition by t.lexeme) as entries
+    from mine, unnest(mine.lexemes) as t where t.lexeme = any(array(select lexeme from terms))
+),
+my_words as (
+    select id, sum(weight * {ENTRIES_WITH.format(total="(select count(*) from mine)", entries="entries")}) as words
+    from my_terms group by id
+),
+my_found as (
+    select * from (
+        select mine.*, words, row_number() over (order by words desc nulls last) as by_words,
+               row_number() over (order by score desc nulls last) as by_meaning
+        from mine left join my_words using (id)
+    ) as all_of_mine
+    where words is not null and by_words <= :fetch or score is not null and by_meaning <= :fetch
+),
+memory as (
+    select ({_FOUND.format(found="my_found")}) as found,
+           (select array_agg(distinct embedding_model) from mine where embedding is not null) as models
+)"""
+
+
+def _knowledge(asked: _Asked) -> str:
+    """The same for the knowledge base. A filter is applied within each of the two scans, so that it cannot leave too little."""
+    within = "tenant_id = 'global'"
+    if asked.collection != "knowledge":
+        within += " and collection = :collection"
+    if asked.attributes:
+        within += " and attributes @> cast(:attributes as jsonb)"
+    filtered = "" if within == "tenant_id = 'global'" else f"join brain_entries using (id) where {within}"
+    by_meaning = ""
+    if asked.embedding is not None:
+        size = len(asked.embedding)
+        by_meaning = f"""union (select id from brain_entries where {within} and embedding_model = :model
+            order by cast(embedding as halfvec({size})) <=> cast((select embedding from asked) as halfvec({size})) limit :fetch)"""
+    idf = ENTRIES_WITH.format(total="everything.entries", entries="b.entries")
+    return f"""
+known as materialized (
+    select b.lexeme, b.best, b.weights, {idf} as idf
+    from terms join brain_terms as b using (lexeme), brain_terms as everything where everything.lexeme = ''
+),
+candidates as (
+    (select id from (
+        select id, sum(idf * weight) as words from known, unnest(best, weights) as champion(id, weight) group by id
+    ) as by_words {filtered} order by words desc, id limit :fetch)
+    {by_meaning}
+),
+known_found as (
+    select e.*, case when embedding_model = :model then 1 - (embedding <=> (select embedding from asked)) end as score,
+           (select sum(idf * {weight("e", "t")}) from unnest(e.lexemes) as t join known using (lexeme)) as words
+    from candidates join brain_entries as e using (id)
+    where e.tenant_id = 'global'
+),
+knowledge as (
+    select ({_FOUND.format(found="known_found")}) as found,
+           (select array_agg(distinct model) from (
+               select min(embedding_model) from brain_entries where tenant_id = 'global'
+               union select max(embedding_model) from brain_entries where tenant_id = 'global') as ends(model)
+            where model is not null) as models
+)"""
+
+
+def _run(connection: Connection, asked: _Asked, parts: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
+    """The candidates of each part, by name, by one statement. Raises MixedModels."""
+    columns = ", ".join(f"{name}.found as {name}_found, {name}.models as {name}_models" for name in parts)
+    sql = f"with {','.join([_ASKED, *parts.values()])} select {columns} from {', '.join(parts)}"
+    values = {
+        "user_id": asked.user_id,
+        "query": clean_text(asked.query),
+        "embedding": None if asked.embedding is None else vector_text(asked.embedding),
+        "model": asked.model,
+        "fetch": asked.fetch,
+        "attributes": to_json(dict(asked.attributes or {})),
+        "collection": asked.collection,
+    }
+    row = connection.execute(sa.text(sql), values).one()._mapping
+    models = {model for name in parts for model in row[f"{name}_models"] or ()}
+    if asked.embedding is not None and models - {asked.model}:
+        raise MixedModels()
+    return {name: row[f"{name}_found"] for name in parts}
+
+
+def _ranked(found: Sequence[Mapping[str, Any]], asked: _Asked, *, trace: bool) -> SearchResult:
+    """The candidates in their final order: the two scores, each stretched over its range, fused; the profile's boost added; of a
+    document of the knowledge base only the best chunk."""
+    best = max((row["words"] or 0.0 for row in found), default=0.0)
+    scores = [row["score"] for row in found if row["score"] is not None]
+    low, high = (min(scores), max(scores)) if scores else (0.0, 0.0)
+
+    def fused(row: Mapping[str, Any]) -> float:
+        words = (row["words"] or 0.0) / best if best else 0.0
+        meaning = (row["score"] - low) / (high - low) if row["score"] is not None and high > low else 0.0
+        return WORDS * words + (1 - WORDS) * meaning + BOOST * profile_match(row["attributes"], asked.profile)
+
+    ordered = sorted(found, key=fused, reverse=True)
+    if asked.collection != "memory":
+        ordered = list({row["document"]: row for row in reversed(ordered)}.values())[::-1]
+    candidates = [
+        _candidate(row, rank, surfaced=rank <= asked.limit) for rank, row in enumerate(ordered, start=1)
+    ]
+    return SearchResult(candidates[: asked.limit], candidates if trace else [])
+
+
+def _candidate(row: Mapping[str, Any], rank: int, *, surfaced: bool) -> Candidate:
+    return Candidate(
+        entry_id=uuid.UUID(row["entry_id"]),
+        document=row["document"],
+        title=row["title"],
+        url=row["url"],
+        content=row["content"],
+        created_at=datetime.fromisoformat(row["created_at"]),
+        updated_at=datetime.fromisoformat(row["updated_at"]),
+        score=row["score"] or 0.0,
+        rank=rank,
+        surfaced=surfaced,
+    )
+
+
+def profile_match(attributes: Mapping[str, Any], profile: Mapping[str, str] | None) -> float:
+    """The share of the profile's traits that an entry's attributes name, as a value or in a list of them; 0 without a profile."""
+    if not profile:
+        return 0.0
+    matches = 0
+    for trait, value in profile.items():
+        named = attributes.get(trait)
+        matches += value in named if isinstance(named, list) else value == named
+    return matches / len(profile)
