@@ -20,6 +20,7 @@ from common import entitlements
 from common.accounts import Account
 from common.entitlements import Charge
 from common.errors import Conflict, InvalidFields, NotFound
+from common.events import Event
 from common.llm.types import Message, Stop
 from common.text import canonical_hash, one_line, to_json
 from common.tools.types import Site
@@ -379,9 +380,9 @@ def finish_turn(
     settled: tuple[Charge, Stop],
     now: datetime,
     quiet: timedelta,
-) -> tuple[uuid.UUID | None, uuid.UUID | None]:
-    """Write all that a turn made. Returns the ids of its `tool-results` event, if it has results, and of its `session-ended` event, if
-    the client asked for the end: what is to be published after the commit.
+) -> list[Event]:
+    """Write all that a turn made. Returns the events to publish after the commit: its tool results, and the session's end if the
+    client asked for it.
 
     Raises LeaseLost, and then the caller's transaction must roll back.
     """
@@ -416,7 +417,8 @@ def finish_turn(
     ).one()
     if row.held != 1:
         raise LeaseLost()
-    return event_id, row.session_event if begun.end_session else None
+    results = [Event(event_id, "tool-results")] if event_id else []
+    return results + ([Event(row.session_event, "session-ended")] if begun.end_session else [])
 
 
 def _results_payload(begun: BegunTurn, finished: FinishedTurn) -> dict[str, Any]:

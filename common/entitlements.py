@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from common.accounts import Account, Tier
+from common.config import Settings
 from common.errors import LimitReached, Unavailable
 from common.llm.types import Stop
 
@@ -231,7 +232,21 @@ def settle_and_reserve(
     check_counted(set(counted), [next_charge.reserved(account)], now)
 
 
-def check_spend_stop(spent_today_usd: Decimal, stop_usd: float) -> None:
-    """Raise Unavailable when the whole deployment has spent its day's limit."""
-    if spent_today_usd >= Decimal(str(stop_usd)):
+# Per database: when the deployment's spend was last read, and how much it was. Read once a minute, so that a turn does not pay for it.
+_spent: dict[str, tuple[datetime, Decimal]] = {}
+_SPENT_FOR = timedelta(minutes=1)
+
+
+def check_spend_stop(connection: Connection, config: Settings, now: datetime) -> None:
+    """Raise Unavailable when the whole deployment has spent its day's limit, as of at most a minute ago."""
+    key = str(connection.engine.url)
+    read_at, spent = _spent.get(key, (None, Decimal(0)))
+    if read_at is None or not timedelta(0) <= now - read_at < _SPENT_FOR:
+        midnight = datetime.combine(day_of(now), datetime.min.time(), UTC)
+        # A function of the owner's: no customer's role may read what others spent, only this one sum.
+        spent = connection.scalar(
+            sa.text("select spent_since(:midnight)"), {"midnight": midnight}
+        ) or Decimal(0)
+        _spent[key] = (now, spent)
+    if spent >= Decimal(str(config.daily_spend_stop_usd)):
         raise Unavailable("The advisor has reached its daily limit of model cost. It answers again tomorrow.")

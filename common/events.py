@@ -169,6 +169,19 @@ def consume(event: Event, effect: Effect, *, now: datetime, source: Engine | Non
         raise
 
 
+def consume_push(
+    body: dict[str, Any], effect: Effect, *, now: datetime, source: Engine | None = None
+) -> dict[str, str]:
+    """`consume` for a Pub/Sub push, and what became of it. A message that is none of ours is acknowledged with an error line: no
+    retry would mend it."""
+    try:
+        event = read_push(body)
+    except InvalidRequest:
+        log.write("unreadable push message", severity="ERROR")
+        return {"outcome": "unreadable"}
+    return {"outcome": consume(event, effect, now=now, source=source)}
+
+
 def lock_event(connection: Connection, event: Event) -> Row[Any] | None:
     """The row of `event`, locked, and the transaction scoped to its user; None when there is no such row."""
     row = connection.execute(

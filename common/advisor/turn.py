@@ -5,11 +5,9 @@ No database connection is held while a model is called.
 
 from __future__ import annotations
 
-import contextlib
 import time
-import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -41,7 +39,7 @@ from common.llm.types import (
 )
 from common.memory.honesty import undated_values
 from common.memory.snapshots import read_recall
-from common.text import clean_text
+from common.text import clean_json, clean_text
 from common.tools.registry import spec
 from common.tools.run import Executed, run_tool
 
@@ -155,7 +153,9 @@ def _stop_of(error: ProviderError, charge: Charge) -> Stop:
 
 def _reserve_for(task: Task, account: accounts.Account, config: Settings, now: datetime) -> Charge:
     choice, fallback = llm.choose(config, task, account.tier)
-    worst = llm.ceiling_usd(choice, fallback, prompt_tokens=MAX_PROMPT_TOKENS, output_tokens=MAX_OUTPUT_TOKENS)
+    worst = llm.ceiling_usd(
+        choice, fallback, prompt_tokens=MAX_PROMPT_TOKENS, output_tokens=MAX_OUTPUT_TOKENS
+    )
     return Charge(task, choice.provider, choice.model, worst, now)
 
 
@@ -244,7 +244,9 @@ class _Turn:
         elif not tools:
             yield from self._say(prompts.OUT_OF_ROUNDS, first_of_step=False)
 
-    def _run_tools(self, calls: list[ToolCall], allowed: frozenset[str]) -> Iterator[TurnEvent]:
+    def _run_tools(
+        self, calls: list[ToolCall], allowed: frozenset[str]
+    ) -> Generator[TurnEvent, None, list[ToolResult]]:
         results = []
         for call in calls:
             yield call
@@ -359,10 +361,14 @@ class _Turn:
         """What is written with the answer, in its transaction: staged changes of the brain, and the retrieval log."""
 
     def _details(self) -> dict[str, Any]:
-        recalled = {"snapshots": [], "wrap_ups": []} if self.context is None else {
-            "snapshots": self.context.recalled_snapshots,
-            "wrap_ups": self.context.recalled_wrap_ups,
-        }
+        recalled = (
+            {"snapshots": [], "wrap_ups": []}
+            if self.context is None
+            else {
+                "snapshots": self.context.recalled_snapshots,
+                "wrap_ups": self.context.recalled_wrap_ups,
+            }
+        )
         return {
             "route": self.route,
             "sources": [],
@@ -378,7 +384,8 @@ class _Turn:
             "sections": self.context.trace if self.context else [],
             "calls": self.calls,
             "tools": [
-                {"name": d.call.name, "input": d.call.input, "is_error": d.is_error} for d in self.executed
+                {"name": d.call.name, "input": clean_json(d.call.input), "is_error": d.is_error}
+                for d in self.executed
             ],
         }
 
@@ -403,7 +410,7 @@ def _tool_result(done: Executed, position: int) -> dict[str, Any]:
     return {
         "tool_use_id": done.call.id,
         "tool_name": done.call.name,
-        "tool_input": done.call.input,
+        "tool_input": clean_json(done.call.input),
         "tool_output": done.output,
         "signals": done.signals,
         "arguments_hash": done.arguments_hash,

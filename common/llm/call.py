@@ -266,11 +266,16 @@ def worst_case_usd(
 ) -> Decimal:
     """The most that a call may cost: everything written to the cache and the longest answer, by the dearer of both models."""
     counted = count_tokens(_everything(request))
-    prompt = int(counted * _COUNT_MARGIN)
+    return ceiling_usd(choice, fallback, prompt_tokens=counted, output_tokens=request.max_output_tokens)
+
+
+def ceiling_usd(
+    choice: ModelChoice, fallback: ModelChoice | None, *, prompt_tokens: int, output_tokens: int
+) -> Decimal:
+    """The same for a call of which only the bounds are known. `prompt_tokens` are counted by `count_tokens`."""
+    prompt = int(prompt_tokens * _COUNT_MARGIN)
     return max(
-        prices.cost_usd(
-            c, Usage(0, request.max_output_tokens + prices.REASONING_TOKENS.get(c.provider, 0), 0, prompt)
-        )
+        prices.cost_usd(c, Usage(0, output_tokens + prices.REASONING_TOKENS.get(c.provider, 0), 0, prompt))
         for c in (choice, fallback or choice)
     )
 

@@ -49,4 +49,17 @@ def _names_day(answer: str, at: datetime, timezone: str) -> bool:
     return re.search(f"{spelled}|{short}", answer, re.IGNORECASE) is not None
 
 
-_GERMAN = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember".split()
+_GERMAN = [
+    "Januar",
+    "Februar",
+    "März",
+    "April",
+    "Mai",
+    "Juni",
+    "Juli",
+    "August",
+    "September",
+    "Oktober",
+    "November",
+    "Dezember",
+]
