@@ -67,68 +67,91 @@ class Series:
     points: tuple[Point, ...]
 
 
+# `edges` are the buckets' starts and the end of the last one, so that width_bucket gives a moment the number of its bucket: 0 is before
+# the first, `periods` + 1 is after the last.
 _BUCKETS = """
-here as (
-    select date_trunc(cast(:granularity as text), cast(:as_of as timestamptz) at time zone cast(:timezone as text)) as last_start,
-           cast(:step as interval) as step
-), buckets as (
-    select cast(local_start as date) as first_day,
+buckets as (
+    select row_number() over (order by local_start) as n,
+           cast(local_start as date) as first_day,
            cast(local_start + step as date) - 1 as last_day,
-           local_start at time zone cast(:timezone as text) as starts_at,
-           least((local_start + step) at time zone cast(:timezone as text), reach) as ends_at,
-           (local_start + step) at time zone cast(:timezone as text) > reach as partial
-    from here,
-         generate_series(last_start - (cast(:periods as integer) - 1) * step, last_start, step) as local_start,
-         cast(cast(:as_of as timestamptz) + interval '1 microsecond' as timestamptz) as reach
+           local_start at time zone zone as starts_at,
+           least((local_start + step) at time zone zone, reach) as ends_at,
+           (local_start + step) at time zone zone > reach as partial
+    from (select cast(:timezone as text) as zone, cast(:step as interval) as step,
+                 cast(:as_of as timestamptz) + interval '1 microsecond' as reach) as here,
+         date_trunc(cast(:granularity as text), cast(:as_of as timestamptz) at time zone zone) as last_start,
+         generate_series(last_start - (cast(:periods as integer) - 1) * step, last_start, step) as local_start
+), marks as (
+    select array_agg(starts_at order by n) || max(ends_at) as edges, min(starts_at) as starts_at, max(ends_at) as ends_at
+    from buckets
 )"""
 
-# A spell is a stretch of time in which a person had one subscription or another without a gap.
-_SPELLS = """
-spells as materialized (
-    select member_id, lower(spell) as starts_at, upper(spell) as ends_at,
-           lead(lower(spell)) over (partition by member_id order by spell) as next_starts_at
-    from (
-        select member_id, range_agg(tstzrange(started_at, ended_at, '[]')) as times
-        from subscriptions
-        where user_id = :user_id and site_id = :site_id and status <> 'pending'
-          and started_at <= cast(:as_of as timestamptz)
-        group by member_id
-    ) as people, unnest(times) as spell
+# A run is an unbroken row of bucket ends at which a person was active: from `lower` until before `upper`.
+_PRESENCE = """,
+stays as (
+    select member_id, width_bucket(started_at, edges) as began, width_bucket(coalesce(ended_at, 'infinity'), edges) as ended
+    from subscriptions, marks
+    where user_id = :user_id and site_id = :site_id and status <> 'pending'
+), people as (
+    select member_id, range_agg(int4range(began, ended)) as present from stays group by member_id
+), runs as (
+    select run from people, unnest(present) as run
+), tally as (
+    select n, coalesce(came, 0) as came, coalesce(went, 0) as went,
+           sum(coalesce(came, 0) - coalesce(went, 0)) over (order by n) as active
+    from generate_series(0, cast(:periods as integer)) as n
+    left join (select lower(run) as n, count(*) as came from runs group by 1) as arrivals using (n)
+    left join (select upper(run) as n, count(*) as went from runs group by 1) as departures using (n)
 )"""
 
-_ACTIVE_AT = "starts_at < {moment} and (ends_at is null or ends_at >= {moment})"
-_LEFT_IN_BUCKET = """spells.ends_at >= b.starts_at and spells.ends_at < b.ends_at
-        and (next_starts_at is null or next_starts_at >= b.ends_at)"""
+# Twelfths of a month's price are whole numbers, so that the sums stay exact.
+_PRICES = """,
+prices as (
+    select currency, width_bucket(started_at, edges) as began, width_bucket(coalesce(ended_at, 'infinity'), edges) as ended,
+           price_minor * case period when 'month' then 12 when 'year' then 1 when 'half_year' then 2
+                         when 'quarter' then 4 when 'week' then 52 else 0 end as twelfths
+    from subscriptions, marks
+    where user_id = :user_id and site_id = :site_id and status not in ('pending', 'trialing', 'paused')
+), changes as (
+    select currency, n, sum(change) as change
+    from prices, lateral (values (began, twelfths), (ended, -twelfths)) as moves (n, change)
+    group by currency, n
+)"""
 
-_COUNTS: dict[Metric, str] = {
-    "active_members": f"select count(*) from spells where {_ACTIVE_AT.format(moment='b.ends_at')}",
-    "new_members": """select count(*) from members
-        where user_id = :user_id and site_id = :site_id and registered_at >= b.starts_at and registered_at < b.ends_at""",
-    "cancelled_members": f"select count(*) from spells where {_LEFT_IN_BUCKET}",
-    "churn_rate": f"""select 100.0 * lost / nullif(active, 0) from
-        (select count(*) as active from spells where {_ACTIVE_AT.format(moment="b.starts_at")}) as before,
-        (select count(*) as lost from spells where {_LEFT_IN_BUCKET} and exists (
-            select from subscriptions as s
-            where s.user_id = :user_id and s.member_id = spells.member_id and s.status <> 'pending'
-              and s.started_at < b.starts_at and (s.ended_at is null or s.ended_at >= b.starts_at))) as gone""",
-}
+_MONEY_MOVED = """
+    select width_bucket(occurred_at, edges) as n, currency, sum(amount_minor) as value
+    from transactions, marks
+    where user_id = :user_id and site_id = :site_id and kind = '{kind}' and status = 'complete'
+      and occurred_at >= marks.starts_at and occurred_at < marks.ends_at
+    group by 1, 2"""
 
-_PAID = """
-        select currency, sum(amount_minor) as value from transactions
-        where user_id = :user_id and site_id = :site_id and kind = 'payment' and status = 'complete'
-          and occurred_at >= b.starts_at and occurred_at < b.ends_at
-        group by currency"""
-_SUMS: dict[Metric, str] = {
-    "mrr": """
-        select currency, sum(price_minor * case period
-            when 'month' then 1 when 'year' then 1 / 12.0 when 'half_year' then 1 / 6.0 when 'quarter' then 1 / 3.0
-            when 'week' then 52 / 12.0 else 0 end) as value
-        from subscriptions
-        where user_id = :user_id and site_id = :site_id and status not in ('pending', 'trialing', 'paused')
-          and started_at < b.ends_at and (ended_at is null or ended_at >= b.ends_at)
-        group by currency""",
-    "revenue": _PAID,
-    "refunds": _PAID.replace("'payment'", "'refund'"),
+# What a metric needs beside the buckets, and its values: (bucket number, currency, value).
+_VALUES: dict[Metric, tuple[str, str]] = {
+    "active_members": (_PRESENCE, "select n, null as currency, active as value from tally"),
+    "new_members": (
+        "",
+        """select width_bucket(registered_at, edges) as n, null as currency, count(*) as value
+        from members, marks
+        where user_id = :user_id and site_id = :site_id
+          and registered_at >= marks.starts_at and registered_at < marks.ends_at
+        group by 1""",
+    ),
+    "cancelled_members": (
+        _PRESENCE,
+        """select ended as n, null as currency, count(distinct member_id) as value
+        from stays join people using (member_id) where not present @> ended group by 1""",
+    ),
+    "churn_rate": (
+        _PRESENCE,
+        """select n, null as currency, 100.0 * went / nullif(active - came + went, 0) as value from tally""",
+    ),
+    "mrr": (
+        _PRICES,
+        """select b.n, currency, sum(change) / 12.0 as value
+        from changes as c join buckets as b on c.n <= b.n group by b.n, currency""",
+    ),
+    "revenue": ("", _MONEY_MOVED.format(kind="payment")),
+    "refunds": ("", _MONEY_MOVED.format(kind="refund")),
 }
 
 
@@ -159,32 +182,25 @@ def trend(
         "periods": periods,
     }
     if metric == "arpu":
-        people = _counts(connection, "active_members", parameters)
-        return [_divide(money, people) for money in _sums(connection, "revenue", parameters, currency)]
-    if metric in MONEY:
-        return _sums(connection, metric, parameters, currency)
-    return [_counts(connection, metric, parameters)]
+        people = _series(connection, "active_members", parameters, None)[0]
+        return [_divide(money, people) for money in _series(connection, "revenue", parameters, currency)]
+    return _series(connection, metric, parameters, currency if metric in MONEY else None)
 
 
-def _counts(connection: Connection, metric: Metric, parameters: dict[str, object]) -> Series:
-    spells = "" if metric == "new_members" else f",{_SPELLS}"
-    sql = f"""with {_BUCKETS}{spells}
-select first_day, last_day, partial, cast(({_COUNTS[metric]}) as numeric) from buckets as b order by first_day"""
-    return Series(None, tuple(Point(*row) for row in connection.execute(sa.text(sql), parameters)))
-
-
-def _sums(
-    connection: Connection, metric: Metric, parameters: dict[str, object], own_currency: str
+def _series(
+    connection: Connection, metric: Metric, parameters: dict[str, object], own_currency: str | None
 ) -> list[Series]:
-    sql = f"""with {_BUCKETS}
+    needs, values = _VALUES[metric]
+    sql = f"""with {_BUCKETS}{needs}
 select first_day, last_day, partial, currency, cast(value as numeric)
-from buckets as b left join lateral ({_SUMS[metric]}) as sums on true order by first_day"""
+from buckets left join ({values}) as found using (n) order by n"""
     rows = connection.execute(sa.text(sql), parameters).all()
     buckets = dict.fromkeys((first, last, partial) for first, last, partial, _, _ in rows)
-    values = {(first, currency): value for first, _, _, currency, value in rows if value is not None}
-    foreign = sorted({currency for _, currency in values} - {own_currency})
+    found = {(first, currency): value for first, _, _, currency, value in rows if value is not None}
+    foreign = sorted({c for (_, c), value in found.items() if c is not None and value} - {own_currency})
+    nothing = None if metric == "churn_rate" else Decimal(0)
     return [
-        Series(currency, tuple(Point(*b, values.get((b[0], currency), Decimal(0))) for b in buckets))
+        Series(currency, tuple(Point(*b, found.get((b[0], currency), nothing)) for b in buckets))
         for currency in (own_currency, *foreign)
     ]
 
