@@ -261,7 +261,7 @@ _BEGIN = sa.text(f"""
         where :new_conversation and user_id = :user_id and type = 'session-ended' and dedupe_key <> :session_key
           and deliver_after > :elsewhere_until)
     select counter from counted
-""")  # noqa: S608 - constants
+""")
 
 
 def _write_begun(
@@ -369,7 +369,7 @@ _FINISH = sa.text(f"""
             postponements = 0, dead_at = null
         returning id)
     select (select count(*) from held) as held, (select id from quiet) as session_event
-""")  # noqa: S608 - constants
+""")
 
 
 def finish_turn(
@@ -438,7 +438,7 @@ HISTORY = f"""
              and m.text <> '' and m.position < (
                  select position from messages where id = :user_message_id and user_id = :user_id)
            order by m.position desc limit {2 * MAX_HISTORY_TURNS}) h)
-"""  # noqa: S608 - a constant
+"""
 
 
 def to_messages(rows: Sequence[dict[str, Any]], timezone: str) -> tuple[Message, ...]:

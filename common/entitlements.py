@@ -219,7 +219,7 @@ def settle_and_reserve(
         sa.text(f"""
             with settled as ({SETTLE}), charged as ({RESERVE}), counted as ({COUNT})
             select counter from counted
-        """),  # noqa: S608 - constants of this module
+        """),
         {
             "user_id": account.user_id,
             "turn_id": turn_id,

@@ -37,16 +37,20 @@ class Background(Generic[T]):
         self._events: queue.SimpleQueue[T | BaseException | None] = queue.SimpleQueue()
 
     def __iter__(self) -> Iterator[T | None]:
-        context = contextvars.copy_context()
-        producer = threading.Thread(target=context.run, args=(self._produce,), name="turn", daemon=True)
-        producer.start()
-        keeper = threading.Thread(target=context.run, args=(self._keep,), name="turn-lease", daemon=True)
-        keeper.start()
+        producer = self._thread(self._produce, "turn")
+        self._thread(self._keep, "turn-lease")
         try:
             yield from self._received()
         finally:
             self._stop.set()
             producer.join()
+
+    def _thread(self, work: Callable[[], None], name: str) -> threading.Thread:
+        """A running thread that logs with this request's trace."""
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=context.run, args=(work,), name=name, daemon=True)
+        thread.start()
+        return thread
 
     def _received(self) -> Iterator[T | None]:
         while True:

@@ -60,7 +60,7 @@ _LOAD = sa.text(f"""
             from session_logs l
             where l.user_id = :user_id and l.session_id <> :session_id
             order by l.created_at desc limit {WRAP_UPS}) w) as wrap_ups
-""")  # noqa: S608 - constants
+""")
 
 
 def load_context(connection: Connection, begun: BegunTurn) -> dict[str, Any]:

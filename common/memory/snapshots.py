@@ -54,7 +54,7 @@ RECALL = f"""
             order by c.created_at desc, c.position desc limit 1) e on true
         order by n.created_at desc, n.position desc
         limit {K}) t)
-"""  # noqa: S608 - constants of this module
+"""
 
 
 def hidden_tools() -> list[str]:

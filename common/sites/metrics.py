@@ -19,8 +19,6 @@ The *end* of a bucket is its last moment, or `as_of` in the partial one.
 Money is in minor units, one series a currency, the site's own first: sums never mix currencies.
 """
 
-# ruff: noqa: S608 - the statements are put together from this module's own fragments; every value is bound
-
 from __future__ import annotations
 
 import uuid

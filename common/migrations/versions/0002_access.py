@@ -133,7 +133,8 @@ RULES: list[tuple[str, str, str, str, str | None]] = [
         (OWNER, table, "select insert update delete", ALL, None)
         for table in ("tenants", "users", "access_log")
     ),
-    (OWNER, "usage_charges", R, ALL, None),
+    # An operator's commands find the user that a row belongs to, and then work in that user's scope.
+    *((OWNER, table, R, ALL, None) for table in ("usage_charges", "conversations", "turns", "sites")),
     (OWNER, "brain_entries", "select insert update delete", GLOBAL, None),
     (OWNER, "brain_terms", "select insert update delete", ALL, None),
 ]
