@@ -1,7 +1,9 @@
-"""What a query says, phrase by phrase: the cue lists of `cues/*.json`, and the reading of a text by them and a site's plan names.
+"""What a query says, phrase by phrase: the cue lists of `cues/*.json`, and how a text is read by them.
 
-The files are read once, on first use. A phrase is words in lower case without apostrophes ("whats"); `{unit}` stands for each
-phrase of that set in `words.json`, `#` for a number, `@year`, `@date` and `@email` for what they say.
+The files are read once, on first use. A phrase is words in lower case without apostrophes ("whats"); `{unit}`
+stands for each phrase of that set in `words.json`, `#` for a number, `@year`, `@date` and `@email` for what
+they say. What each file holds: `entities` the routing table and its phrases, `intents` what is asked of an
+entity, `reference` what points outside the query, `beyond` what no skill answers, `words` all the rest.
 """
 
 import itertools
@@ -34,17 +36,17 @@ Words = tuple[str, ...]
 
 
 class Cue(NamedTuple):
-    """A phrase of the lists or a plan's name, and what it says, by kind: "over" is both a bound and an intent."""
+    """A phrase of the lists or a plan's name, and what it says by kind: "over" is a bound and an intent."""
 
     phrase: str
     says: Mapping[str, str]
 
 
-class Token(NamedTuple):
-    """A word as written (for plan names) and in the form of the lists (spelling mended, numbers alike)."""
+class Text(NamedTuple):
+    """Words as written, for plan names, and in the forms of the lists: spelling mended, numbers alike."""
 
-    written: str
-    form: str
+    written: Words
+    forms: Words
 
 
 class Lists(NamedTuple):
@@ -80,8 +82,8 @@ MARKS = {
 
 
 def read_cues(text: str, plan_names: tuple[str, ...]) -> list[Cue]:
-    """Returns the cues of a text in order, the longest at each place; a word that is in no list is `UNREAD`."""
-    return list(_cues(_tokens(text), prepare_plans(plan_names)))
+    """Returns the cues of a text in order, the longest at each place; a word in no list is `UNREAD`."""
+    return list(_cues(_split(text), prepare_plans(plan_names)))
 
 
 def read_json(name: str) -> dict[str, Any]:
@@ -101,7 +103,7 @@ def load_lists() -> Lists:
     known = frozenset(itertools.chain.from_iterable(says))
     edits: dict[str, str] = {}
     references = {words for words, said in says.items() if "reference" in said}
-    # Words of the reference cues come first: when a misspelling is near two words, the one that demotes wins.
+    # Words of the reference cues come first: of two that a misspelling is near, the one that demotes wins.
     for word in itertools.chain(sorted({w for words in references for w in words}), sorted(known)):
         for edit in _edits(word):
             if edit != word or len(word) > MIN_MISSPELT:  # "plants" is no misspelling of "plans"
@@ -126,8 +128,9 @@ def prepare_plans(names: tuple[str, ...]) -> Plans:
     in_context: dict[Words, Cue] = {}
     in_quotes: dict[Words, Cue] = {}
     for name in names:
-        tokens = [token for token in _tokens(name, mend=False) if token.form not in MARKS]
-        forms = tuple(token.form for token in tokens)
+        text = _split(name, mend=False)
+        pairs = [pair for pair in zip(text.written, text.forms, strict=True) if pair[1] not in MARKS]
+        words, forms = tuple(word for word, _ in pairs), tuple(form for _, form in pairs)
         if not forms:
             continue
         if _reads_as_reference(forms, lists):
@@ -136,7 +139,7 @@ def prepare_plans(names: tuple[str, ...]) -> Plans:
             group = in_context
         else:
             group = anywhere
-        group[tuple(token.written for token in tokens)] = Cue(name, {"entity": "plan_name"})
+        group[words] = Cue(name, {"entity": "plan_name"})
     longest = max(map(len, [*anywhere, *in_context, *in_quotes]), default=0)
     return Plans(anywhere, in_context, in_quotes, longest)
 
@@ -162,25 +165,24 @@ def _expand(phrase: str, sets: Mapping[str, list[str]]) -> Iterator[Words]:
 
 
 def _reads_as_reference(forms: Words, lists: Lists) -> bool:
-    """Says whether a name is made of reference words only, or has a reference cue of two words or more in it."""
+    """Says whether a name is made of reference words only, or has a longer reference cue in it."""
     if all(form in lists.reference_words for form in forms):
         return True
-    spans = (
-        forms[i:j] for i in range(len(forms)) for j in range(i + 2, min(len(forms), i + lists.longest) + 1)
-    )
+    sizes = range(2, lists.longest + 1)
+    spans = (forms[i : i + size] for size in sizes for i in range(len(forms) - size + 1))
     return any(span in lists.cues and "reference" in lists.cues[span].says for span in spans)
 
 
-def _cues(tokens: list[Token], plans: Plans) -> Iterator[Cue]:
+def _cues(text: Text, plans: Plans) -> Iterator[Cue]:
     lists = load_lists()
     i = name_words = 0
-    while i < len(tokens):
-        size, cue = _longest(tokens, i, plans, lists)
-        if tokens[i].form == "the" and size > 1:
-            # "the refund" points at one, "the refund total" does not: the longer reading of what follows wins.
-            following, _ = _longest(tokens, i + 1, plans, lists)
+    while i < len(text.forms):
+        size, cue = _longest(text, i, plans, lists)
+        if text.forms[i] == "the" and size > 1:
+            # "The refund" points at one, "the refund total" does not: the longer reading wins.
+            following, _ = _longest(text, i + 1, plans, lists)
             if following >= size:
-                size, cue = 1, lists.cues[("the",)]
+                size, cue = 1, lists.cues["the",]
         if cue is UNREAD and name_words:
             cue = NAME  # "members called Anna Bell": at most two words
         name_words = 2 if "naming" in cue.says else max(name_words - 1, 0)
@@ -188,53 +190,52 @@ def _cues(tokens: list[Token], plans: Plans) -> Iterator[Cue]:
         i += size
 
 
-def _longest(tokens: list[Token], i: int, plans: Plans, lists: Lists) -> tuple[int, Cue]:
-    """Returns how many tokens the longest plan name or cue at `i` covers, and the cue; a plan wins a tie."""
-    if i < len(tokens) and tokens[i].form in MARKS:
-        return 1, MARKS[tokens[i].form]
-    for size in range(min(max(lists.longest, plans.longest), len(tokens) - i), 0, -1):
-        span = tokens[i : i + size]
-        cue = _plan(tokens, i, size, plans, lists) or lists.cues.get(tuple(token.form for token in span))
+def _longest(text: Text, i: int, plans: Plans, lists: Lists) -> tuple[int, Cue]:
+    """Returns how many words the longest plan name or cue at `i` covers, and the cue; a plan wins a tie."""
+    left = len(text.forms) - i
+    if left and text.forms[i] in MARKS:
+        return 1, MARKS[text.forms[i]]
+    for size in range(min(max(lists.longest, plans.longest), left), 0, -1):
+        cue = _plan(text, i, size, plans, lists) or lists.cues.get(text.forms[i : i + size])
         if cue:
             return size, cue
     return 1, UNREAD
 
 
-def _plan(tokens: list[Token], i: int, size: int, plans: Plans, lists: Lists) -> Cue | None:
-    """Returns the plan that these tokens name where they stand, if they do."""
+def _plan(text: Text, i: int, size: int, plans: Plans, lists: Lists) -> Cue | None:
+    """Returns the plan that these words name where they stand, if they do."""
     if size > plans.longest:
         return None
-    words = tuple(token.written for token in tokens[i : i + size])
+    words = text.written[i : i + size]
     if words in plans.anywhere:
         return plans.anywhere[words]
-    before = tokens[i - 1].form if i else ""
-    after = tokens[i + size].form if i + size < len(tokens) else ""
+    before = text.forms[i - 1] if i else ""
+    after = text.forms[i + size] if i + size < len(text.forms) else ""
     quoted = before == after == "@quote"
     if quoted and words in plans.in_quotes:
         return plans.in_quotes[words]
-    beside_noun = any(
-        "plan_noun" in lists.cues[(word,)].says for word in (before, after) if (word,) in lists.cues
-    )
+    beside_noun = any("plan_noun" in lists.cues.get((word,), UNREAD).says for word in (before, after))
     if quoted or beside_noun or before in lists.before_a_plan:
         return plans.in_context.get(words)
     return None
 
 
-def _tokens(text: str, mend: bool = True) -> list[Token]:
+def _split(text: str, mend: bool = True) -> Text:
     """Returns the words of a text without case, apostrophes, and characters that cannot be seen."""
     if not text.isascii():
         text = "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
-    tokens = []
+    written, forms = [], []
     for match in TOKEN.finditer(text.casefold()):
-        kind, written = match.lastgroup, match.group()
+        kind, word = match.lastgroup, match.group()
+        if kind == "silent":
+            continue
         if kind == "word":
-            written = written.replace("'", "").replace("’", "")
-            tokens.append(Token(written, _form(written, mend)))
-        elif kind == "number":
-            tokens.append(Token(written, "#"))
-        elif kind != "silent":
-            tokens.append(Token(written, f"@{kind}"))
-    return tokens
+            word = word.replace("'", "").replace("’", "")
+            forms.append(_form(word, mend))
+        else:
+            forms.append("#" if kind == "number" else f"@{kind}")
+        written.append(word)
+    return Text(tuple(written), tuple(forms))
 
 
 def _form(word: str, mend: bool) -> str:
@@ -250,10 +251,11 @@ def _form(word: str, mend: bool) -> str:
 
 
 def _edits(word: str) -> list[str]:
-    """Returns forms that two words share if they are about one letter apart; none for a short word: it has many neighbours.
+    """Returns forms that two words share if they are about one letter apart; none for a short word.
 
-    From six letters: the word, and each form with one letter after the first left out. Of five: the word, and its letters in the
-    alphabet's order, so that swapped letters are mended ("chrun") and another word is not ("match" for "march").
+    From six letters: the word, and each form with one letter after the first left out. Of five, where most
+    neighbours are words in their own right ("match", "march"): the word, and its letters in the alphabet's
+    order, so that only swapped ones are mended ("chrun").
     """
     if len(word) > MIN_MISSPELT:
         return [word, *(word[:i] + word[i + 1 :] for i in range(1, len(word)))]

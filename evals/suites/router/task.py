@@ -1,8 +1,9 @@
 """The router gate: labelled queries, the route each gets, and whether that is good enough for a release.
 
-`cases.jsonl` is what the cue lists are tuned against. `held_out.jsonl` was labelled before the router was written and is not to be
-tuned against. A line is `{"q", "route", "plans"?, "tags"?}`. A query tagged `reference` that reaches a skill is counted apart from
-accuracy, for it is a fault, not an inaccuracy: the gate allows none.
+`cases.jsonl` is what the cue lists are tuned against. `held_out.jsonl` was labelled before the router was
+written and is not to be tuned against. A line is `{"q", "route", "plans"?, "tags"?}`. A query tagged
+`reference` that reaches a skill is counted apart from accuracy, for it is a fault, not an inaccuracy: the
+gate allows none.
 
 `python -m evals.suites.router.task` prints both sets and exits with 1 when a threshold is missed.
 """
@@ -42,9 +43,7 @@ class Score:
     wrong: list[tuple[Case, Route]] = field(default_factory=list)
     reference_misses: list[Case] = field(default_factory=list)  # reference queries that reached a skill
     references: int = 0
-    named_references: int = (
-        0  # those the reference gate itself named; the others were demoted for another reason
-    )
+    named_references: int = 0  # those that the reference gate itself named
 
     @property
     def total(self) -> int:
@@ -86,11 +85,12 @@ def passes(name: str, result: Score) -> bool:
 
 
 def render(name: str, result: Score) -> str:
-    """Returns the score as a page of text: the figures, the confusion table, and each query that went wrong."""
+    """Returns the score as text: the figures, the confusion table, and each query that went wrong."""
     lines = [
-        f"{name}: accuracy {result.accuracy:.1%} of {result.total} (at least {THRESHOLDS[name]:.0%}); "
-        f"reference queries that reached a skill: {len(result.reference_misses)} of {result.references} (none allowed; "
-        f"{result.named_references} named by the reference gate): {'passed' if passes(name, result) else 'FAILED'}",
+        f"{name}: {'passed' if passes(name, result) else 'FAILED'}",
+        f"  accuracy: {result.accuracy:.1%} of {result.total} (at least {THRESHOLDS[name]:.0%})",
+        f"  reference queries that reached a skill: {len(result.reference_misses)} of {result.references} "
+        f"(none allowed; {result.named_references} named by the reference gate)",
         "  expected \\ got " + "".join(f"{got:>11}" for got in NAMES),
     ]
     for expected in NAMES:
