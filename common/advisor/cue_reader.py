@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 CUES = Path(__file__).parent / "cues"
+# No question for a skill is longer; the limits also bound the work of a hostile query.
+MAX_CHARACTERS = 400
+MAX_WORDS = 60  # with punctuation
 MIN_MISSPELT = 5  # letters; shorter words have too many neighbours
 PLAN_LISTS = 256  # sites whose prepared plan names are kept
 TOKEN = re.compile(
@@ -73,6 +76,7 @@ class Plans:
 
 
 UNREAD = Cue("", {"unread": "words"})
+TOO_LONG = Cue("", {"unread": "length"})
 NAME = Cue("", {"filler": "name"})
 MARKS = {
     "@comma": Cue(",", {"join": "comma", "skip": "comma"}),
@@ -82,8 +86,17 @@ MARKS = {
 
 
 def read_cues(text: str, plan_names: tuple[str, ...]) -> list[Cue]:
-    """Returns the cues of a text in order, the longest at each place; a word in no list is `UNREAD`."""
-    return list(_cues(_split(text), prepare_plans(plan_names)))
+    """Returns the cues of a text in order, the longest at each place; a word in no list is `UNREAD`.
+
+    A text over the limits is not read: it is one cue, `TOO_LONG`.
+    """
+    text = " ".join(text.split())
+    if len(text) > MAX_CHARACTERS:
+        return [TOO_LONG]
+    words = _split(text)
+    if len(words.forms) > MAX_WORDS:
+        return [TOO_LONG]
+    return list(_cues(words, prepare_plans(plan_names)))
 
 
 def read_json(name: str) -> dict[str, Any]:
@@ -223,7 +236,7 @@ def _plan(text: Text, i: int, size: int, plans: Plans, lists: Lists) -> Cue | No
 def _split(text: str, mend: bool = True) -> Text:
     """Returns the words of a text without case, apostrophes, and characters that cannot be seen."""
     if not text.isascii():
-        text = "".join(c for c in unicodedata.normalize("NFKC", text) if unicodedata.category(c) != "Cf")
+        text = "".join(c for c in unicodedata.normalize("NFC", text) if unicodedata.category(c) != "Cf")
     written, forms = [], []
     for match in TOKEN.finditer(text.casefold()):
         kind, word = match.lastgroup, match.group()

@@ -31,9 +31,6 @@ from common.advisor.cue_reader import Cue, read_cues, read_json
 
 Name = Literal["kpi", "site_data", "revenue", "advisor"]
 
-# No question for a skill is longer; the limits also bound the work of a hostile query.
-MAX_CHARACTERS = 400
-MAX_CUES = 60
 # The strongest intent in a query decides: "show me how many" is a count, "list … by week" a trend.
 INTENTS = ("trend", "list", "count", "who", "series", "show", "value", "period")
 LIGHT = frozenset(("filler", "owner", "skip", "join"))
@@ -68,14 +65,11 @@ class Step(NamedTuple):
 
 def route(query: str, plan_names: Sequence[str] = ()) -> Route:
     """Returns the route of a raw query on a site with these plans. Never raises; ignores case and spacing."""
-    text = " ".join(query.split())
-    cues = read_cues(text, tuple(plan_names)) if len(text) <= MAX_CHARACTERS else []
-    if len(text) > MAX_CHARACTERS or len(cues) > MAX_CUES:
-        return Route("advisor", "low", ("beyond:length",))
+    cues = read_cues(query, tuple(plan_names))
     steps = _steps(cues)
     found = {cue.says["entity"]: cue for cue in cues if "entity" in cue.says}
     intent = _intent(cues)
-    blocked = [*_references(steps), *_beyond(steps), *_missing(found, intent)]
+    blocked = [*_references(steps), *_beyond(steps), *_missing(steps, found, intent)]
     skill: Name | None = None
     if not blocked and intent:
         head = _head(steps, found)
@@ -134,7 +128,7 @@ def _beyond(steps: Sequence[Step]) -> Iterator[str]:
     """Yields what no skill answers: the listed cues, and counts of what could not be read."""
     kinds = _kinds(cue for cue, _ in steps)
     names_a_plan = any(cue.says.get("entity") == "plan_name" for cue, _ in steps)
-    unread = {"words": 0, "symbols": 0}
+    unread = {"words": 0, "symbols": 0, "length": 0}
     for cue, following in steps:
         if "beyond" in cue.says:
             yield f"{cue.says['beyond']}:{cue.phrase}"
@@ -149,7 +143,10 @@ def _beyond(steps: Sequence[Step]) -> Iterator[str]:
         yield "explanation:definition"  # "what is MRR?" asks for knowledge, "what is our MRR?" for a number
 
 
-def _missing(found: Mapping[str, Cue], intent: str | None) -> Iterator[str]:
+def _missing(steps: Sequence[Step], found: Mapping[str, Cue], intent: str | None) -> Iterator[str]:
+    """Yields what a question needs and this one lacks. One cue alone is none: "which plans"."""
+    if sum(not cue.says.keys() <= LIGHT - {"owner"} for cue, _ in steps) == 1:
+        yield "missing:question"
     if not found:
         yield "missing:entity"
     if not intent:
