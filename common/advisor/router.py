@@ -33,7 +33,7 @@ Name = Literal["kpi", "site_data", "revenue", "advisor"]
 
 # The strongest intent in a query decides: "show me how many" is a count, "list … by week" a trend.
 INTENTS = ("trend", "list", "count", "who", "series", "show", "value", "period")
-LIGHT = frozenset(("filler", "owner", "skip", "join"))
+LIGHT = frozenset(("filler", "filter", "owner", "skip", "join"))
 QUALIFIERS = frozenset(("plan", "attribute"))
 END = Cue("", {})
 
@@ -145,7 +145,7 @@ def _beyond(steps: Sequence[Step]) -> Iterator[str]:
 
 def _missing(steps: Sequence[Step], found: Mapping[str, Cue], intent: str | None) -> Iterator[str]:
     """Yields what a question needs and this one lacks. One cue alone is none: "which plans"."""
-    if sum(not cue.says.keys() <= LIGHT - {"owner"} for cue, _ in steps) == 1:
+    if sum(not cue.says.keys() <= LIGHT - {"owner", "filter"} for cue, _ in steps) == 1:
         yield "missing:question"
     if not found:
         yield "missing:entity"
