@@ -7,7 +7,7 @@ entity, `reference` what points outside the query, `beyond` what no skill answer
 
 Kinds in `words` that ask for something after them: `bound` a period ("since"), `quantity` and `number` an
 entity ("last 5"), `naming` up to two words of any sort ("called"). `change` asks for an `auxiliary` ("did …
-grow") and `plan_noun` for a plan's name anywhere. `filler` and `filter` are read and say nothing of the route.
+grow") and `plan_noun` for a plan's name anywhere. `filler` and `filter` are read and never decide a route.
 """
 
 import itertools
