@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
@@ -228,3 +230,22 @@ def test_a_reservation_covers_everything_that_is_sent_and_the_longest_answer() -
     assert call.worst_case_usd(more, SONNET) > call.worst_case_usd(bare, SONNET)
     assert call.worst_case_usd(bare, HAIKU, SONNET) == call.worst_case_usd(bare, SONNET)
     assert call.worst_case_usd(bare, OFFLINE) == 0
+
+
+def test_nothing_of_a_vendor_is_imported_until_it_is_called() -> None:
+    code = (
+        "import sys; from common.llm import call, claude, gemini; from common.config import Settings;"
+        "config = Settings(anthropic_api_key='sk', vertex_project='p'); call.check(config);"
+        "claude.provider(config); gemini.provider(config);"
+        "print([m for m in ('anthropic', 'google.genai', 'httpx', 'httpx2') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_preloading_imports_the_sdks_in_the_background() -> None:
+    config = Settings(anthropic_api_key="sk", vertex_project="p", vertex_base_url="http://127.0.0.1:9")
+    thread = call.preload(config)
+    assert thread.daemon
+    thread.join()
+    assert {"anthropic", "google.genai"} <= sys.modules.keys()
