@@ -91,13 +91,9 @@ class Gemini:
             raise ProviderOverloaded(f"Gemini: {type(error).__name__}") from error
 
     def _answer(self, arguments: dict[str, Any], model: str) -> Iterator[ProviderEvent]:
-        from google.genai import types
-
-        # As a typed value: in a plain dict the SDK leaves some nested names unconverted.
-        config = types.GenerateContentConfig.model_validate(arguments["config"])
         calls: list[ToolCall] = []
         usage, finish, version = Usage(), "", model
-        for chunk in self._client.models.generate_content_stream(**{**arguments, "config": config}):
+        for chunk in self._client.models.generate_content_stream(**arguments):
             version = chunk.model_version or version
             if chunk.usage_metadata:
                 usage = _usage(chunk.usage_metadata)
