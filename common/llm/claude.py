@@ -7,7 +7,7 @@ wait for it ("What's new in Claude Sonnet 5.5", "Prompting Claude Haiku 5.5", pl
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from common import log
@@ -68,7 +68,7 @@ class Claude:
         """Import the SDK and build the client ahead of the first call."""
         _ = self._client
 
-    def stream(self, request: ModelRequest, model: str) -> Iterator[ProviderEvent]:
+    def stream(self, request: ModelRequest, model: str) -> Generator[ProviderEvent]:
         """See `Provider`. A paused turn is continued, at most `MAX_PAUSES` times, as part of the same call."""
         import anthropic
         import httpx2

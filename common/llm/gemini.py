@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import functools
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from common import log
@@ -68,7 +68,7 @@ class Gemini:
         """Import the SDK and build the client ahead of the first call."""
         _ = self._client
 
-    def stream(self, request: ModelRequest, model: str) -> Iterator[ProviderEvent]:
+    def stream(self, request: ModelRequest, model: str) -> Generator[ProviderEvent]:
         """See `Provider`. Raises ValueError for a schema with open maps, which Gemini would leave empty without a word."""
         import httpx
         import httpx2
