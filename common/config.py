@@ -60,12 +60,8 @@ class Settings(BaseModel):
         (), description="Service accounts that may call internal functions; comma-separated"
     )
 
-    publisher: Literal["local", "pubsub"] = Field("local", description="How events are published")
-    pubsub_project: str = Field("", description="Project of the topics")
-    local_url: str = Field(
-        "", description="Base address of the local system, where the local dispatcher delivers"
-    )
-    local_token_key: str = Field("", description="Path of the local issuer's private key")
+    pubsub_project: str = Field("", description="Project of the Pub/Sub topics; empty: the local dispatcher")
+    local_dispatcher_url: str = Field("", description="Address of the local dispatcher")
 
     anthropic_api_key: SecretStr | None = Field(
         None, description="Key of the Claude API; without it the offline model answers"
@@ -110,10 +106,8 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
-        if self.environment != "local" and self.publisher == "local":
-            raise ValueError("publisher=local is only for environment=local")
-        if self.publisher == "pubsub" and not self.pubsub_project:
-            raise ValueError("publisher=pubsub needs pubsub_project")
+        if self.environment != "local" and not self.pubsub_project:
+            raise ValueError(f"{variable('pubsub_project')} is needed where environment is not local")
         return self
 
 

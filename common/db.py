@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
+import time
 import uuid
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, TypeVar
 
 import pg8000
 import sqlalchemy as sa
@@ -74,9 +75,22 @@ def guard(target: Engine) -> None:
 
     @sa.event.listens_for(target, "handle_error")
     def _discard(context: ExceptionContext) -> None:
-        if not isinstance(context.original_exception, pg8000.Error):
+        error = context.original_exception
+        if not isinstance(error, pg8000.Error):
             context.is_disconnect = True
             context.invalidate_pool_on_disconnect = False
+        elif isinstance(error, pg8000.InterfaceError) or _sqlstate(error)[:3] in _GONE:
+            context.is_disconnect = True
+
+
+# Connection exceptions, and the server's own going: shut down, crashed, starting up.
+_GONE = ("080", "57P")
+
+
+def _sqlstate(error: BaseException) -> str:
+    """The five-character code of an error that the server sent; empty for others."""
+    details = error.args[0] if error.args else None
+    return str(details.get("C", "")) if isinstance(details, dict) else ""
 
 
 _connector_lock = threading.Lock()
@@ -119,6 +133,26 @@ def transaction(role: Role, *, source: Engine | None = None) -> Iterator[Connect
         raise Unavailable() from exc
     with connection, connection.begin():
         yield connection
+
+
+T = TypeVar("T")
+
+
+def retried(work: Callable[[], T], *, attempts: int = 4, sleep: Callable[[float], None] = time.sleep) -> T:
+    """What `work` returns; tried again, up to `attempts` times over a few seconds, when the database went away under it.
+
+    `work` is one whole transaction that may be repeated: its writes carry their own guard against taking effect twice.
+    """
+    for attempt in range(1, attempts):
+        try:
+            return work()
+        except Unavailable:
+            sleep(0.2 * 4**attempt)
+        except sa.exc.DBAPIError as exc:
+            if not exc.connection_invalidated:
+                raise
+            sleep(0.2 * 4 ** (attempt - 1))
+    return work()
 
 
 @contextlib.contextmanager

@@ -153,6 +153,7 @@ class Subscription(Base):
     __table_args__ = (
         UniqueConstraint("site_id", "external_id"),
         Index(None, "site_id", "started_at", "ended_at"),
+        CheckConstraint("ended_at >= started_at", name="ended"),
     )
     id: Mapped[UUID] = primary_key()
     user_id: Mapped[UUID] = owner()

@@ -75,13 +75,16 @@ def server(folder: Path, *, durable: bool = True) -> Iterator[Server]:
         with _starting(folder):
             fcntl.flock(users, fcntl.LOCK_SH)
             running = _start(folder, durable=durable)
+        opener = os.getpid()
         try:
             yield running
         finally:
-            with _starting(folder), contextlib.suppress(BlockingIOError):
-                fcntl.flock(users, fcntl.LOCK_UN)
-                fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                stop(folder)
+            # A forked worker shares the lock, and its end is not the opener's.
+            if os.getpid() == opener:
+                with _starting(folder), contextlib.suppress(BlockingIOError):
+                    fcntl.flock(users, fcntl.LOCK_UN)
+                    fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    stop(folder)
 
 
 def stop(folder: Path, how: signal.Signals = signal.SIGINT) -> None:
@@ -98,6 +101,13 @@ def stop(folder: Path, how: signal.Signals = signal.SIGINT) -> None:
             return
         time.sleep(0.02)
     raise PostgresFailed("The embedded PostgreSQL did not stop within 30 seconds.")
+
+
+def remove(folder: Path) -> None:
+    """Stop the server of `folder` and delete its data."""
+    with _starting(folder):
+        stop(folder)
+        shutil.rmtree(_cluster(folder), ignore_errors=True)
 
 
 def restart(folder: Path, how: signal.Signals = signal.SIGINT, *, durable: bool = True) -> Server:

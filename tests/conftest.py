@@ -114,7 +114,12 @@ class Person:
 
 
 def add_person(
-    database: Database, email: str, *, tier: str = "pro", timezone: str = "Europe/Berlin"
+    database: Database,
+    email: str,
+    *,
+    tier: str = "pro",
+    timezone: str = "Europe/Berlin",
+    issuer: str = "local",
 ) -> Person:
     """A new tenant, user and site in `database`."""
     person = Person(uuid.uuid4(), uuid.uuid4(), uuid.uuid4(), email)
@@ -125,10 +130,11 @@ def add_person(
         tier=tier,
     )
     database.run(
-        "insert into users (id, tenant_id, email, issuer, subject) values (:id, :tenant_id, :email, 'local', :email)",
+        "insert into users (id, tenant_id, email, issuer, subject) values (:id, :tenant_id, :email, :issuer, :email)",
         id=person.user_id,
         tenant_id=person.tenant_id,
         email=email,
+        issuer=issuer,
     )
     database.run(
         "insert into sites (id, user_id, name, currency, timezone, data_as_of) values (:id, :user_id, 'Club', 'USD', :timezone, :now)",

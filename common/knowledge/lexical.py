@@ -5,8 +5,6 @@ are counted as they are searched. Those of the knowledge base are kept in `brain
 most (a champion list): a search reads a row for each of its words, however large the base is.
 """
 
-# ruff: noqa: S608 - the statements are put together from this module's constants
-
 from __future__ import annotations
 
 import sqlalchemy as sa

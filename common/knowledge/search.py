@@ -5,8 +5,6 @@ entries are compared one by one, through the index on `user_id`: an approximate 
 Only the knowledge base has one (HNSW, partial, on a cast; `reembed` makes it).
 """
 
-# ruff: noqa: S608 - the statements are put together from this module's constants; every value is a parameter
-
 from __future__ import annotations
 
 import uuid

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal, Protocol
 
 Task = Literal["chat", "skill", "wrap_up"]
-StopReason = Literal["end", "tool_use", "max_tokens", "refusal", "context_full"]
+StopReason = Literal["end", "tool_use", "max_tokens", "refusal", "context_full", "cancelled"]
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,16 @@ class ToolSpec:
 
 @dataclass(frozen=True)
 class ToolCall:
-    """The model asks for a tool. `input` is what it sent, unchecked."""
+    """The model asks for a tool. `input` is what it sent, unchecked.
+
+    `replay` is opaque: what the provider that made the call must see again with it (reasoning blocks, signatures). Give the
+    call back as it came; another provider ignores it. It lives within a turn and is never stored.
+    """
 
     id: str
     name: str
     input: dict[str, Any]
+    replay: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,8 @@ class Stop:
 
 
 ModelEvent = TextDelta | ToolCall | Stop
+ProviderEvent = ModelEvent | Usage
+"""What a provider yields to `call`: a `Usage` is what it knows until then (a later one replaces it) and goes no further."""
 
 
 @dataclass(frozen=True)
@@ -120,19 +127,27 @@ class ModelChoice:
 class Provider(Protocol):
     """A vendor behind the seam.
 
-    `stream` yields deltas and calls, then exactly one `Stop`. It raises `ProviderOverloaded` where another try may help and
+    `stream` yields deltas, calls and usage so far, then exactly one `Stop`. It raises `ProviderOverloaded` where another try may help and
     `ProviderFailed` where not. A `Stop`'s `cost_usd` is left at zero: `call` prices it.
     """
 
-    def stream(self, request: ModelRequest, model: str) -> Iterator[ModelEvent]: ...
+    def stream(self, request: ModelRequest, model: str) -> Generator[ProviderEvent]: ...
+
+    def preload(self) -> None:
+        """Import the SDK and build the client ahead of the first call."""
 
 
 class ProviderError(Exception):
-    """A provider did not answer as it should. `usage` is what it had reported until then."""
+    """A provider did not answer as it should.
 
-    def __init__(self, message: str, usage: Usage | None = None) -> None:
+    `call` adds what was spent until then: `usage`, its `cost_usd`, and the `choice` that answered last.
+    """
+
+    def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.usage = usage or Usage()
+        self.usage = Usage()
+        self.cost_usd = Decimal(0)
+        self.choice: ModelChoice | None = None
 
 
 class ProviderOverloaded(ProviderError):

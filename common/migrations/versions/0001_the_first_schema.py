@@ -394,6 +394,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(
             ["user_id"], ["users.id"], name=op.f("fk_subscriptions_user_id_users"), ondelete="CASCADE"
         ),
+        sa.CheckConstraint("ended_at >= started_at", name=op.f("ck_subscriptions_ended")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_subscriptions")),
         sa.UniqueConstraint("site_id", "external_id", name=op.f("uq_subscriptions_site_id_external_id")),
     )

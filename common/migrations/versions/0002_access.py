@@ -133,9 +133,18 @@ RULES: list[tuple[str, str, str, str, str | None]] = [
         (OWNER, table, "select insert update delete", ALL, None)
         for table in ("tenants", "users", "access_log")
     ),
+    # An operator's commands find the user that a row belongs to, and then work in that user's scope.
+    *((OWNER, table, R, ALL, None) for table in ("usage_charges", "conversations", "turns", "sites")),
     (OWNER, "brain_entries", "select insert update delete", GLOBAL, None),
     (OWNER, "brain_terms", "select insert update delete", ALL, None),
 ]
+
+# The spend stop needs one sum over all tenants, which no customer's role may otherwise see.
+SPENT_SINCE = """
+    create function spent_since(moment timestamptz) returns numeric
+    language sql stable security definer set search_path = public
+    as $$ select coalesce(sum(coalesce(cost_usd, reserved_usd)), 0) from usage_charges where created_at >= moment $$
+"""
 
 
 def upgrade() -> None:
@@ -155,3 +164,6 @@ def upgrade() -> None:
             op.execute(
                 f"create policy {role}_{privilege} on {table} for {privilege} to memberintel_{role}{using}{check}"
             )
+    op.execute(SPENT_SINCE)
+    op.execute("revoke all on function spent_since from public")
+    op.execute("grant execute on function spent_since to memberintel_app, memberintel_jobs")

@@ -1,0 +1,212 @@
+"""The context builder: the only way from memory and knowledge into a prompt, and only for the Advisor.
+
+Sections come in a fixed order, the stable ones first, so that a provider's cache can serve them. Each has a budget; whole items are
+dropped when it is over, and what was dropped is recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import sqlalchemy as sa
+
+from common import db, log
+from common.advisor import prompts
+from common.config import Settings
+from common.conversations import HISTORY, BegunTurn, to_messages
+from common.errors import Unavailable
+from common.knowledge.citations import number_sources
+from common.knowledge.embeddings import embedder
+from common.knowledge.search import Candidate, TurnSearch, search_for_turn
+from common.llm.types import Message, Section
+from common.memory.snapshot_summary import Snapshot, recall_block
+from common.memory.snapshots import RECALL, hidden_tools, read_recall
+from common.text import count_tokens, fenced, sanitise
+
+# Tokens a section may take, by the careful count.
+BUDGETS = {
+    "soul": 600,
+    "bible": 1200,
+    "heartbeat": 500,
+    "wrap_ups": 2000,
+    "previously_fetched": 300,
+    "memory": 600,
+    "knowledge": 2500,
+    "history": 6000,
+}
+WRAP_UPS = 3
+# What a turn's first call can cost at most is reserved before its context is read.
+MAX_PROMPT_TOKENS = sum(BUDGETS.values()) + 6000
+
+
+@dataclass
+class RequestContext:
+    """What the Advisor gets to know, and the record of how it was made."""
+
+    query: str
+    sections: tuple[Section, ...]
+    messages: tuple[Message, ...]
+    snapshots: list[Snapshot]
+    recalled: dict[str, list[str]]
+    sources: list[Candidate]
+    candidates: list[Candidate]
+    trace: list[dict[str, Any]] = field(default_factory=list)
+
+    def tokens(self, name: str) -> int:
+        """How many tokens a section took."""
+        return sum(part["tokens"] for part in self.trace if part["section"] == name)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What the database holds for a turn: JSON rows of history, documents and wrap-ups, and what was found."""
+
+    history: list[dict[str, Any]]
+    documents: list[dict[str, Any]]
+    wrap_ups: list[dict[str, Any]]
+    snapshots: list[Snapshot]
+    found: TurnSearch
+
+
+_LOAD = sa.text(f"""
+    select {HISTORY} as history, {RECALL} as recall,
+        (select coalesce(jsonb_agg(to_jsonb(d)), '[]') from (
+            select kind, content, updated_at from brain_documents
+            where user_id = :user_id and (site_id is null or site_id = cast(:site_id as uuid))) d) as documents,
+        (select coalesce(jsonb_agg(to_jsonb(w) order by w.created_at), '[]') from (
+            select l.id, l.summary, l.decisions, l.open_items, l.new_context, l.next_session_note, l.created_at
+            from session_logs l
+            where l.user_id = :user_id and l.session_id <> :session_id
+            order by l.created_at desc limit {WRAP_UPS}) w) as wrap_ups
+""")
+
+
+def load_context(begun: BegunTurn, config: Settings) -> Loaded:
+    """Everything that the Advisor may see for this turn, by two statements. The query is embedded before the transaction opens; without
+    an embedding, since its provider is away, words alone find."""
+    model = embedder(config)
+    try:
+        vector = model.embed([begun.message], kind="query")[0]
+    except Unavailable as exc:
+        log.write_exception("query not embedded", exc)
+        vector = None
+    user_id = begun.account.user_id
+    with db.user_transaction(user_id) as connection:
+        row = connection.execute(
+            _LOAD,
+            {
+                "user_id": user_id,
+                "conversation_id": begun.conversation_id,
+                "session_id": begun.session_id,
+                "user_message_id": begun.user_message_id,
+                "site_id": begun.site.id if begun.site else None,
+                "hidden_tools": hidden_tools(),
+            },
+        ).one()
+        found = search_for_turn(
+            connection, user_id=user_id, query=begun.message, query_embedding=vector, model=model.name
+        )
+    return Loaded(row.history, row.documents, row.wrap_ups, read_recall(row.recall), found)
+
+
+def build_context(begun: BegunTurn, loaded: Loaded, now: datetime) -> RequestContext:
+    """The prompt's sections and messages from what was loaded. Pure."""
+    builder = _Builder(begun.timezone)
+    builder.add("base", prompts.BASE, stable=True)
+    documents = {d["kind"]: d for d in loaded.documents}
+    for kind in ("soul", "bible", "heartbeat"):
+        if kind in documents:
+            builder.add_document(kind, documents[kind])
+    # What a conversation that is not to be remembered may know of others is the same; only its own traces stay out.
+    wrap_ups = [_wrap_up(w, builder.zone) for w in loaded.wrap_ups]
+    kept = builder.add_fenced("wrap_ups", wrap_ups, stable=True, drop_first=True)
+    builder.add("today", prompts.today(now.astimezone(builder.zone).date(), begun.timezone))
+    block, lines = recall_block(loaded.snapshots, begun.timezone)
+    builder.add_fenced("previously_fetched", [block] if block else [])
+    builder.add_fenced("memory", [_memory(m, builder.zone) for m in loaded.found.memory.top])
+    sources = loaded.found.knowledge.top
+    shown = builder.add_fenced("knowledge", number_sources(sources))
+    history = builder.fit("history", loaded.history, lambda row: row["text"], drop_first=True)
+    return RequestContext(
+        query=begun.message,
+        sections=tuple(builder.sections),
+        messages=with_query(to_messages(history, begun.timezone), begun.message),
+        snapshots=loaded.snapshots[: len(lines)],
+        recalled={"snapshots": lines, "wrap_ups": [w["id"] for w in loaded.wrap_ups[len(wrap_ups) - kept :]]},
+        sources=sources[:shown],
+        candidates=[
+            replace(c, surfaced=c.surfaced and c.rank <= shown) for c in loaded.found.knowledge.trace
+        ],
+        trace=builder.trace,
+    )
+
+
+def with_query(history: Sequence[Message], query: str) -> tuple[Message, ...]:
+    """The history and the customer's message; joined to a message of theirs that was never answered."""
+    if history and history[-1].role == "user":
+        return (*history[:-1], Message("user", f"{history[-1].text}\n\n{query}"))
+    return (*history, Message("user", query))
+
+
+class _Builder:
+    def __init__(self, timezone: str) -> None:
+        self.zone = ZoneInfo(timezone)
+        self.sections: list[Section] = []
+        self.trace: list[dict[str, Any]] = []
+
+    def add(self, name: str, text: str, *, stable: bool = False) -> None:
+        """Add a section of our own words."""
+        self.sections.append(Section(name, text, stable))
+        self._record(name, count_tokens(text), 1, 0)
+
+    def add_fenced(
+        self, name: str, items: list[str], *, stable: bool = False, drop_first: bool = False
+    ) -> int:
+        """Add the items that fit between a pair of fences; returns how many did."""
+        kept = self.fit(name, items, str, drop_first=drop_first)
+        if kept:
+            self.sections.append(Section(name, fenced(name, "\n\n".join(kept)), stable))
+        return len(kept)
+
+    def add_document(self, kind: str, document: dict[str, Any]) -> None:
+        day = datetime.fromisoformat(document["updated_at"]).astimezone(self.zone).date()
+        paragraphs = sanitise(document["content"]).split("\n\n")
+        self.add_fenced(kind, [f"{kind.upper()}, as of {day}:", *paragraphs], stable=True)
+
+    def fit(
+        self, name: str, items: list[Any], text_of: Callable[[Any], str], *, drop_first: bool = False
+    ) -> list[Any]:
+        """The items that fit the section's budget, in order; whole ones go, from the front or from the back."""
+        room = BUDGETS[name]
+        kept: list[Any] = []
+        for item in reversed(items) if drop_first else items:
+            room -= count_tokens(text_of(item))
+            if room < 0:
+                break
+            kept.append(item)
+        if items:
+            self._record(name, BUDGETS[name] - max(room, 0), len(kept), len(items) - len(kept))
+        return kept[::-1] if drop_first else kept
+
+    def _record(self, name: str, tokens: int, items: int, dropped: int) -> None:
+        self.trace.append({"section": name, "tokens": tokens, "items": items, "dropped": dropped})
+
+
+def _wrap_up(row: dict[str, Any], zone: ZoneInfo) -> str:
+    """A wrap-up as the model reads it, under its date."""
+    day = datetime.fromisoformat(row["created_at"]).astimezone(zone).date()
+    parts = [f"Session of {day}:", row["summary"]]
+    for title, key in (("Decisions", "decisions"), ("Open items", "open_items"), ("Learned", "new_context")):
+        if row[key]:
+            parts.append(f"{title}:\n" + "\n".join(f"- {item['text']}" for item in row[key]))
+    if row["next_session_note"]:
+        parts.append(f"Note for the next session: {row['next_session_note']}")
+    return "\n".join(parts)
+
+
+def _memory(entry: Candidate, zone: ZoneInfo) -> str:
+    return f"- {entry.updated_at.astimezone(zone).date()}: {entry.content}"

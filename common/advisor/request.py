@@ -1,0 +1,91 @@
+"""What a client may send to start a turn: our own body, or the one that the AI SDK's `useChat` sends by default."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from common.conversations import TurnRequest
+from common.errors import InvalidFields
+
+MAX_MESSAGE = 8_000  # characters
+Id = Annotated[str, StringConstraints(min_length=1, max_length=200)]
+
+
+class _Own(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    message: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_MESSAGE)]
+    conversation_id: uuid.UUID | None = None
+    turn_id: Id | None = None
+    site_id: uuid.UUID | None = None
+    end_session: bool = False
+    remember: bool | None = None
+
+
+class _Part(BaseModel):
+    type: str
+    text: str = ""
+
+
+class _UIMessage(BaseModel):
+    id: Id
+    role: Literal["user", "assistant", "system"]
+    parts: list[_Part] = Field(default_factory=list)
+
+
+class _UseChat(BaseModel):
+    """Unknown fields are ignored: clients add their own. Of `messages` only the last of the user's counts."""
+
+    id: Id
+    messages: list[_UIMessage] = Field(min_length=1)
+    trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
+    messageId: Id | None = None
+    site_id: uuid.UUID | None = None
+    end_session: bool = False
+    remember: bool | None = None
+
+
+def read_turn_request(body: dict[str, Any]) -> TurnRequest:
+    """The request in `body`. Raises InvalidFields that names each wrong field."""
+    try:
+        if "messages" in body:
+            return _from_use_chat(_UseChat.model_validate(body))
+        own = _Own.model_validate(body)
+    except ValidationError as exc:
+        errors = [
+            {"field": ".".join(map(str, e["loc"])), "error": e["msg"]}
+            for e in exc.errors(include_input=False)
+        ]
+        raise InvalidFields(
+            f"{errors[0]['field'] or 'body'}: {errors[0]['error']}", errors=errors[:20]
+        ) from None
+    return TurnRequest(
+        message=own.message,
+        turn_id=own.turn_id or str(uuid.uuid4()),
+        conversation_id=own.conversation_id,
+        site_id=own.site_id,
+        remember=own.remember,
+        end_session=own.end_session,
+    )
+
+
+def _from_use_chat(body: _UseChat) -> TurnRequest:
+    asked = next((m for m in reversed(body.messages) if m.role == "user"), None)
+    text = "".join(part.text for part in asked.parts if part.type == "text").strip() if asked else ""
+    if asked is None or not text:
+        raise InvalidFields("messages: there is no message of the user with text in it.")
+    if len(text) > MAX_MESSAGE:
+        raise InvalidFields(f"messages: a message may have {MAX_MESSAGE} characters.")
+    regenerate = body.trigger == "regenerate-message"
+    return TurnRequest(
+        message=text,
+        # Another answer is a turn of its own; the answer it supersedes makes a repeat of the request recognisable.
+        turn_id=f"{asked.id}~{body.messageId or ''}" if regenerate else asked.id,
+        client_id=body.id,
+        site_id=body.site_id,
+        remember=body.remember,
+        end_session=body.end_session,
+        regenerate=regenerate,
+    )

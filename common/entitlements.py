@@ -1,0 +1,253 @@
+"""What a tier may use: reserved at its worst case before a model is called, settled with what it really used after.
+
+The SQL here are parts of statements, so that a turn pays no extra round trip for its accounting: `common.conversations` and the wrap-ups
+put them into theirs.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from common.accounts import Account, Tier
+from common.config import Settings
+from common.errors import LimitReached, Unavailable
+from common.llm.types import Stop
+
+RESERVATION_LASTS = timedelta(minutes=10)
+NO_LIMIT = Decimal(10**9)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a tenant may use: turns in a day, dollars of model cost and wrap-ups in a month; and MEMORY entries a user."""
+
+    turns: Decimal
+    cost_usd: Decimal
+    wrap_ups: Decimal
+    memories: int
+
+
+LIMITS: dict[Tier, Limits] = {
+    "free": Limits(turns=Decimal(40), cost_usd=Decimal("1.10"), wrap_ups=Decimal(10), memories=5),
+    "pro": Limits(turns=Decimal(400), cost_usd=Decimal(12), wrap_ups=Decimal(120), memories=15),
+}
+
+
+@dataclass(frozen=True)
+class Count:
+    """An amount to add to a tenant's counter of a period, within a limit."""
+
+    counter: str
+    period: date
+    amount: Decimal
+    limit: Decimal
+
+
+def day_of(now: datetime) -> date:
+    """The UTC day that the daily limits count by."""
+    return now.astimezone(UTC).date()
+
+
+def month_of(now: datetime) -> date:
+    """The first day of the UTC month that the monthly limits count by."""
+    return day_of(now).replace(day=1)
+
+
+def count_turn(account: Account, now: datetime) -> Count:
+    """One more turn today."""
+    return Count("turns", day_of(now), Decimal(1), LIMITS[account.tier].turns)
+
+
+def count_wrap_up(account: Account, now: datetime) -> Count:
+    """One more wrap-up this month."""
+    return Count("wrap_ups", month_of(now), Decimal(1), LIMITS[account.tier].wrap_ups)
+
+
+@dataclass(frozen=True)
+class Charge:
+    """A model call about to be made, with its reservation. Where the process dies, the reservation expires as *estimated*."""
+
+    kind: str
+    provider: str
+    model: str
+    reserved_usd: Decimal
+    reserved_at: datetime
+    id: uuid.UUID = field(default_factory=uuid.uuid4)
+
+    def reserved(self, account: Account, *, share: Decimal = Decimal(1)) -> Count:
+        """The worst case of the call, within `share` of the tenant's money."""
+        limit = LIMITS[account.tier].cost_usd * share
+        return Count("cost_usd", month_of(self.reserved_at), self.reserved_usd, limit)
+
+    def given_back(self, stop: Stop) -> Count:
+        """The difference between the worst case and what was used, in the month in which it was reserved."""
+        return Count("cost_usd", month_of(self.reserved_at), stop.cost_usd - self.reserved_usd, NO_LIMIT)
+
+
+# A counter rises only while it stays within its limit; the row's lock makes that hold for any number of writers at once.
+COUNT = """
+    insert into usage_counters (tenant_id, counter, period, used)
+    select :tenant_id, w.counter, w.period, w.amount
+    from unnest(cast(:counters as text[]), cast(:periods as date[]), cast(:amounts as numeric[]),
+                cast(:limits as numeric[])) as w (counter, period, amount, most)
+    where w.amount <= w.most
+    order by w.counter, w.period
+    on conflict (tenant_id, counter, period) do update set used = usage_counters.used + excluded.used
+    where usage_counters.used + excluded.used <= (
+        select m.most
+        from unnest(cast(:counters as text[]), cast(:periods as date[]), cast(:limits as numeric[])) as m (counter, period, most)
+        where m.counter = usage_counters.counter and m.period = usage_counters.period)
+    returning counter, period
+"""
+
+RESERVE = """
+    insert into usage_charges (id, user_id, tenant_id, turn_id, session_id, kind, provider, model, state, reserved_usd,
+                               created_at, expires_at)
+    values (:charge_id, :user_id, :tenant_id, :turn_id, :session_id, :charge_kind, :charge_provider, :charge_model,
+            'reserved', :charge_reserved, :charge_at, :charge_expires)
+    returning id
+"""
+
+SETTLE = """
+    update usage_charges
+    set state = 'settled', kind = :settled_kind, provider = :stop_provider, model = :stop_model, cost_usd = :stop_cost,
+        input_tokens = :stop_input, output_tokens = :stop_output, cache_read_tokens = :stop_cache_read,
+        cache_write_tokens = :stop_cache_write, settled_at = :settled_at
+    where id = :settled_id and user_id = :user_id
+    returning id
+"""
+
+
+def counting(account: Account, counts: Sequence[Count]) -> dict[str, Any]:
+    """The parameters of `COUNT`. Amounts for the same counter and period are added up: a row can change once in a statement."""
+    merged: dict[tuple[str, date], Count] = {}
+    for one in counts:
+        key = (one.counter, one.period)
+        before = merged.get(key)
+        total = one.amount + (before.amount if before else 0)
+        limit = min(one.limit, before.limit) if before else one.limit
+        merged[key] = Count(one.counter, one.period, total, limit)
+    wanted = list(merged.values())
+    return {
+        "tenant_id": account.tenant_id,
+        "counters": [w.counter for w in wanted],
+        "periods": [w.period for w in wanted],
+        "amounts": [w.amount for w in wanted],
+        "limits": [w.limit for w in wanted],
+    }
+
+
+def reserving(charge: Charge) -> dict[str, Any]:
+    """The parameters of `RESERVE` that are the charge's own."""
+    return {
+        "charge_id": charge.id,
+        "charge_kind": charge.kind,
+        "charge_provider": charge.provider,
+        "charge_model": charge.model,
+        "charge_reserved": charge.reserved_usd,
+        "charge_at": charge.reserved_at,
+        "charge_expires": charge.reserved_at + RESERVATION_LASTS,
+    }
+
+
+def settling(charge: Charge, stop: Stop, now: datetime) -> dict[str, Any]:
+    """The parameters of `SETTLE`: what the provider reported."""
+    return {
+        "settled_id": charge.id,
+        "settled_kind": charge.kind,
+        "stop_provider": stop.provider,
+        "stop_model": stop.model,
+        "stop_cost": stop.cost_usd,
+        "stop_input": stop.usage.input_tokens,
+        "stop_output": stop.usage.output_tokens,
+        "stop_cache_read": stop.usage.cache_read_tokens,
+        "stop_cache_write": stop.usage.cache_write_tokens,
+        "settled_at": now,
+    }
+
+
+def check_counted(counted: Collection[str], counts: Sequence[Count], now: datetime) -> None:
+    """Raise LimitReached, which rolls the transaction back, for the first counter of `counts` that did not rise."""
+    for one in counts:
+        if one.counter not in counted:
+            raise _limit_reached(one, now)
+
+
+def _limit_reached(count: Count, now: datetime) -> LimitReached:
+    if count.counter == "turns":
+        until = datetime.combine(day_of(now) + timedelta(days=1), datetime.min.time(), UTC)
+        what = f"{count.limit} turns a day"
+    else:
+        until = datetime.combine(
+            (month_of(now) + timedelta(days=32)).replace(day=1), datetime.min.time(), UTC
+        )
+        what = (
+            f"{count.limit} wrap-ups a month"
+            if count.counter == "wrap_ups"
+            else f"${count.limit} of model cost a month"
+        )
+    return LimitReached(
+        f"Your plan's limit is reached: {what}. It starts anew at {until:%Y-%m-%d %H:%M} UTC.",
+        retry_after=max(1, int((until - now).total_seconds())),
+        limit=count.counter,
+        until=until.isoformat(),
+    )
+
+
+def settle_and_reserve(
+    connection: Connection,
+    account: Account,
+    *,
+    settled: tuple[Charge, Stop],
+    next_charge: Charge,
+    turn_id: uuid.UUID | None,
+    session_id: uuid.UUID | None,
+    now: datetime,
+) -> None:
+    """Settle one call and reserve the next in one statement. Raises LimitReached when the next is not covered; the caller then
+    settles the first with the turn's end."""
+    charge, stop = settled
+    counts = [charge.given_back(stop), next_charge.reserved(account)]
+    counted = connection.execute(
+        sa.text(f"""
+            with settled as ({SETTLE}), charged as ({RESERVE}), counted as ({COUNT})
+            select counter from counted
+        """),
+        {
+            "user_id": account.user_id,
+            "turn_id": turn_id,
+            "session_id": session_id,
+            **settling(charge, stop, now),
+            **reserving(next_charge),
+            **counting(account, counts),
+        },
+    ).scalars()
+    check_counted(set(counted), [next_charge.reserved(account)], now)
+
+
+# Per database: when the deployment's spend was last read, and how much it was. Read once a minute, so that a turn does not pay for it.
+_spent: dict[str, tuple[datetime, Decimal]] = {}
+_SPENT_FOR = timedelta(minutes=1)
+
+
+def check_spend_stop(connection: Connection, config: Settings, now: datetime) -> None:
+    """Raise Unavailable when the whole deployment has spent its day's limit, as of at most a minute ago."""
+    key = str(connection.engine.url)
+    read_at, spent = _spent.get(key, (None, Decimal(0)))
+    if read_at is None or not timedelta(0) <= now - read_at < _SPENT_FOR:
+        midnight = datetime.combine(day_of(now), datetime.min.time(), UTC)
+        # A function of the owner's: no customer's role may read what others spent, only this one sum.
+        spent = connection.scalar(
+            sa.text("select spent_since(:midnight)"), {"midnight": midnight}
+        ) or Decimal(0)
+        _spent[key] = (now, spent)
+    if spent >= Decimal(str(config.daily_spend_stop_usd)):
+        raise Unavailable("The advisor has reached its daily limit of model cost. It answers again tomorrow.")

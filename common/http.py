@@ -1,0 +1,245 @@
+"""The edge: one endpoint decorator, problem documents, request limits and server-sent events.
+
+With `common.auth` the only place that turns an HTTP request into a call of the domain and an error into a response.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from flask import Request, Response
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+from werkzeug.exceptions import MethodNotAllowed as WrongMethod
+from werkzeug.exceptions import NotFound as NoRoute
+from werkzeug.routing import Map, Rule
+
+from common import auth, log
+from common.config import Settings, settings
+from common.errors import (
+    AppError,
+    InvalidRequest,
+    LimitReached,
+    MethodNotAllowed,
+    NotFound,
+    TooLarge,
+    UnsupportedMediaType,
+)
+from common.text import MAX_JSON_DEPTH, clean_json, to_json
+
+Gate = Literal["public", "customer", "admin", "internal"]
+PROBLEM = "urn:memberintel:problem:"
+MAX_BODY_BYTES = 64 * 1024
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "X-Frame-Options": "DENY",
+    "Strict-Transport-Security": "max-age=31536000; includeSubDomains",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+_TRACEPARENT = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}$")
+
+
+@dataclass(frozen=True)
+class Call:
+    """An authorised request. `body` is the JSON object that was sent, cleaned; empty where the method has none."""
+
+    request: Request
+    config: Settings
+    now: datetime
+    identity: auth.Identity | None = None
+    caller: str = ""
+    params: dict[str, str] = field(default_factory=dict)
+    body: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def customer(self) -> auth.Identity:
+        """The customer; a route behind the customer's gate has one."""
+        assert self.identity is not None, "route without the customer's gate"
+        return self.identity
+
+
+Handler = Callable[[Call], "Response | dict[str, Any]"]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A route and what it demands of its caller."""
+
+    method: str
+    path: str
+    gate: Gate
+    handler: Handler
+    max_body: int = MAX_BODY_BYTES
+
+
+class Endpoints:
+    """The routes of one function. `answer` is its whole entry point."""
+
+    def __init__(self) -> None:
+        self.routes: list[Endpoint] = []
+        self._map: Map | None = None
+
+    def route(
+        self, method: str, path: str, *, gate: Gate, max_body: int = MAX_BODY_BYTES
+    ) -> Callable[[Handler], Handler]:
+        """Declare a handler: its method, its path and who may call it."""
+
+        def declare(handler: Handler) -> Handler:
+            self.routes.append(Endpoint(method, path, gate, handler, max_body))
+            self._map = None
+            return handler
+
+        return declare
+
+    def answer(self, request: Request) -> Response:
+        """The response to `request`, whatever happens: errors become problem documents, and only unexpected ones are logged."""
+        log.set_trace(_trace_of(request))
+        config = settings()
+        try:
+            preflight = request.method == "OPTIONS"
+            response = Response(status=204) if preflight else self._dispatch(request, config)
+        except AppError as exc:
+            if exc.status >= 500:
+                log.write_exception("request failed", exc.__cause__ or exc, status=exc.status)
+            response = problem(exc)
+        except HTTPException as exc:
+            response = problem(InvalidRequest() if (exc.code or 500) < 500 else AppError())
+        except Exception as exc:
+            log.write_exception("request failed", exc, status=500)
+            response = problem(AppError())
+        return _finish(response, request, config)
+
+    def _dispatch(self, request: Request, config: Settings) -> Response:
+        endpoint, params = self._match(request)
+        identity, caller = None, ""
+        if endpoint.gate == "customer":
+            identity = auth.customer(request.headers.get("Authorization"), config)
+        elif endpoint.gate == "admin":
+            caller = auth.admin(request.headers.get("Cf-Access-Jwt-Assertion"), config)
+        elif endpoint.gate == "internal":
+            caller = auth.internal(request.headers.get("Authorization"), config)
+        body = json_body(request, endpoint.max_body) if request.method in ("POST", "PUT", "PATCH") else {}
+        result = endpoint.handler(Call(request, config, datetime.now(UTC), identity, caller, params, body))
+        return result if isinstance(result, Response) else json_response(result)
+
+    def _match(self, request: Request) -> tuple[Endpoint, dict[str, str]]:
+        if self._map is None:
+            rules = [Rule(e.path, methods=[e.method], endpoint=i) for i, e in enumerate(self.routes)]
+            self._map = Map(rules, strict_slashes=False)
+        try:
+            index, params = self._map.bind("").match(request.path, method=request.method)
+        except WrongMethod as exc:
+            raise MethodNotAllowed(allow=sorted(exc.valid_methods or [])) from None
+        except (NoRoute, HTTPException):
+            raise NotFound() from None
+        return self.routes[int(index)], dict(params)
+
+
+def json_body(request: Request, max_body: int) -> dict[str, Any]:
+    """The JSON object in the body of `request`. Raises the 400, 413 or 415 that fits what else it is."""
+    if request.content_length is not None and request.content_length > max_body:
+        raise TooLarge(f"The body may hold {max_body} bytes.")
+    request.max_content_length = max_body
+    try:
+        raw = request.get_data(cache=False)
+    except RequestEntityTooLarge:
+        raise TooLarge(f"The body may hold {max_body} bytes.") from None
+    if not raw:
+        return {}
+    if request.mimetype != "application/json":
+        raise UnsupportedMediaType()
+    return parse_object(raw)
+
+
+def parse_object(raw: bytes) -> dict[str, Any]:
+    """The JSON object that `raw` holds, cleaned of what the database cannot store. Raises InvalidRequest."""
+    try:
+        value = json.loads(raw, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise InvalidRequest("The body is not valid JSON.") from None
+    if not isinstance(value, dict):
+        raise InvalidRequest("The body must be one JSON object.")
+    if _depth(value) > MAX_JSON_DEPTH:
+        raise InvalidRequest(f"The body may be nested {MAX_JSON_DEPTH} levels deep.")
+    cleaned: dict[str, Any] = clean_json(value)
+    return cleaned
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, dict | list)
+        ]
+    return depth
+
+
+def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """`value` as a JSON response."""
+    return Response(to_json(value), status=status, headers=headers, mimetype="application/json")
+
+
+def problem(error: AppError) -> Response:
+    """`error` as an RFC 9457 problem document with a stable `type`."""
+    document = {
+        "type": PROBLEM + error.type,
+        "title": (type(error).__doc__ or "").strip().split("\n")[0],
+        "status": error.status,
+        "detail": error.detail,
+        **error.extra,
+    }
+    response = Response(to_json(document), status=error.status, mimetype="application/problem+json")
+    if isinstance(error, LimitReached):
+        response.headers["Retry-After"] = str(error.retry_after)
+    if isinstance(error, MethodNotAllowed) and error.extra.get("allow"):
+        response.headers["Allow"] = ", ".join(error.extra["allow"])
+    if error.status == 401:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    return response
+
+
+def event_stream(parts: Iterable[str], headers: dict[str, str] | None = None) -> Response:
+    """Server-sent events from `parts`, each a finished event. Nothing in `parts` may touch the request: it is gone by then."""
+    response = Response(_encoded(parts), mimetype="text/event-stream", headers=headers)
+    response.headers["X-Accel-Buffering"] = "no"
+    return response
+
+
+def _encoded(parts: Iterable[str]) -> Iterator[bytes]:
+    for part in parts:
+        yield part.encode()
+
+
+def _finish(response: Response, request: Request, config: Settings) -> Response:
+    for name, value in _HEADERS.items():
+        response.headers.setdefault(name, value)
+    origin = request.headers.get("Origin")
+    response.headers.add("Vary", "Origin")
+    if origin and origin in config.cors_origins:
+        response.headers["Access-Control-Allow-Origin"] = origin
+        if request.method == "OPTIONS":
+            response.headers["Access-Control-Allow-Methods"] = "GET, POST, PUT, PATCH, DELETE"
+            response.headers["Access-Control-Allow-Headers"] = "Authorization, Content-Type, If-Match"
+            response.headers["Access-Control-Max-Age"] = "600"
+    return response
+
+
+def _trace_of(request: Request) -> dict[str, str]:
+    if match := _TRACEPARENT.match(request.headers.get("traceparent", "")):
+        trace, span = match.groups()
+        return {"logging.googleapis.com/trace": trace, "logging.googleapis.com/spanId": span}
+    return {}

@@ -1,0 +1,208 @@
+"""The words by which the offline model recognises what is asked: data, in the order in which they are tried.
+
+English first; metrics also in German, Spanish and French. Patterns are matched without case, anywhere in a clause.
+"""
+
+from __future__ import annotations
+
+import re
+
+
+def phrases(text: str) -> re.Pattern[str]:
+    """A pattern that finds any of the phrases, each a small regular expression, set apart by semicolons; whole words, any case."""
+    alternatives = "|".join(phrase.strip() for phrase in text.split(";"))
+    return re.compile(rf"(?<!\w)(?:{alternatives})(?!\w)", re.IGNORECASE)
+
+
+METRICS: dict[str, re.Pattern[str]] = {
+    "cancelled_members": phrases(
+        r"""cancell?ed members; cancell?ations?; members? (?:lost|left|cancell?ed); lost members;
+        (?:who|members) left; kündigungen; cancelaciones; bajas; résiliations?; annulations?"""
+    ),
+    "new_members": phrases(
+        r"""new(?:ly joined)?(?: (?:and|or|vs\.?|versus) cancell?ed)? members?; sign-?ups?; joins?; joined;
+        new subscribers?; neue mitglieder; neumitglieder; nuevos miembros; nouveaux membres; altas"""
+    ),
+    "active_members": phrases(
+        r"""active members?; active subscribers?; paying members?; member count; member(?:ship)? numbers?;
+        how many members; number of members; size of (?:my|our|the) (?:club|community|site);
+        aktive[nr]? mitglieder; wie viele mitglieder; miembros activos; cuántos miembros; membres actifs;
+        combien de membres"""
+    ),
+    "churn_rate": phrases(
+        r"""churn(?: rate)?; churning; attrition; abwanderung; kündigungsrate; tasa de cancelación;
+        taux de résiliation"""
+    ),
+    "mrr": phrases(
+        r"""mrr; monthly recurring(?: revenue)?; recurring revenue; ingresos recurrentes; revenu récurrent"""
+    ),
+    "arpu": phrases(r"arpu; (?:average )?revenue per (?:user|member); umsatz pro mitglied"),
+    "refunds": phrases(
+        r"""refund(?:s|ed)?; money back; erstattung(?:en)?; rückerstattung(?:en)?; reembolsos?;
+        remboursements?"""
+    ),
+    "revenue": phrases(
+        r"""revenues?; sales; income; turnover; earn(?:ed|ings)?; takings;
+        how much (?:money|did (?:i|we) make); umsatz; einnahmen; ingresos; ventas; chiffre d.affaires;
+        revenus"""
+    ),
+}
+
+# A metric named by one of these swallows the plainer one inside it: "recurring revenue" asks for MRR alone.
+IMPLIED_BY: dict[str, tuple[str, ...]] = {"revenue": ("mrr", "arpu"), "new_members": (), "active_members": ()}
+
+TARGETS: dict[str, re.Pattern[str]] = {
+    "recent_members": phrases(
+        r"""(?:recent(?:ly joined)?|newest|latest|last \d+) members?; most recent members?;
+        who (?:has |have )?(?:just |recently )?(?:joined|signed up); recent sign-?ups?; latest sign-?ups?;
+        neueste[n]? mitglieder"""
+    ),
+    "cancellations": phrases(
+        r"""who (?:has |have )?(?:recently )?(?:cancell?ed|left);
+        (?:list|show|recent|latest|last \d+)(?: \w+){0,3} cancell?ations;
+        which members (?:cancell?ed|left)"""
+    ),
+    "transactions": phrases(
+        r"""transactions?; payments?; charges?; orders?; invoices?; list(?: \w+){0,2} refunds; zahlungen;
+        pagos; paiements"""
+    ),
+    "memberships": phrases(
+        r"""(?:membership |price |pricing |my |our |which |what |many |the |those )?plans; memberships;
+        membership (?:tiers|levels|options); tiers; mitgliedschaften; tarife; planes; abonnements"""
+    ),
+    "members": phrases(
+        r"""(?:list|show|find|search|which|name|look up)(?: (?!new|active)\w+){0,4} members?;
+        members? (?:named|called|with|on|whose);
+        (?:active|expired|paused|trial\w*|inactive|cancell?ed) members (?:on|with|named); list of members;
+        find \S+@\S+"""
+    ),
+}
+
+# A list that was asked for makes the count of the same thing superfluous.
+LISTS_INSTEAD_OF: dict[str, tuple[str, ...]] = {
+    "recent_members": ("new_members",),
+    "cancellations": ("cancelled_members",),
+    "members": ("active_members", "cancelled_members"),
+    "transactions": ("refunds", "revenue"),
+}
+
+TREND = phrases(
+    r"""trends?; over time; develop(?:ed|ing|ment)?; grow(?:n|ing|th)?; chang(?:ed?|ing); history;
+    per (?:day|week|month); by (?:day|week|month); daily; weekly; monthly; entwicklung; evolución;
+    évolution"""
+)
+
+RECALL = phrases(
+    r"""last time; previously; earlier; before; you (?:showed|told|gave|said|listed|mentioned|found|fetched);
+    did you (?:show|tell|give|say|list|mention|find);
+    (?:as )?we (?:discussed|talked|spoke|decided|agreed|said);
+    did we (?:discuss|talk|speak|decide|agree|say|conclude); have we (?:discussed|decided|agreed);
+    i asked (?:you )?(?:about|for); remind me; do you remember;
+    what do you (?:know|remember) about (?:me|us|my); what did i (?:tell|say|ask|decide);
+    did i (?:tell|say|ask|mention|decide); those (?:plans|members|numbers|figures|transactions);
+    (?:is|was) .{0,40}saved"""
+)
+
+TALK = phrases(
+    r"""discuss(?:ed)?; talk(?:ed)?; spoke; speak; decid(?:ed|e); decisions?; agreed?; conclu(?:ded?|sion);
+    plan(?:ned)? to do"""
+)
+
+CONTINUITY = phrases(
+    r"""where (?:were|did) we(?: (?:leave|left) off)?; where we left off; pick up where; last session;
+    previous session; wrap-?ups?; what(?:'s| is) (?:still )?open; open items;
+    how did .{1,60} (?:go|work(?: out)?|perform|turn out); what happened (?:to|with);
+    any (?:news|progress) (?:on|with); continue with; next steps?"""
+)
+
+NOW = phrases(
+    r"""now; current(?:ly)?; today; at the moment; right now; as of today; latest; up to date; still;
+    meanwhile; since then; compar\w+; jetzt; aktuell; heute; ahora; actualmente; hoy; maintenant;
+    actuellement"""
+)
+
+DETAILS = phrases(
+    r"""details?; exact(?:ly)?; full; names?; each; all of (?:them|it); list; prices?; complete; every"""
+)
+
+ADVICE = phrases(
+    r"""how (?:do|can|should|could|would) (?:i|we|one|you); how to; what should; should (?:i|we);
+    what can (?:i|we) do; tips?; ideas?; best (?:way|practices?); advice; advise; recommend\w*; suggest\w*;
+    strateg\w+; is it (?:wise|worth|good|better); what do you think; explain; what (?:is|are) (?:a|an)\b.*;
+    help me; improve; reduce; increase"""
+)
+
+REMEMBER = re.compile(
+    r"^(?:(?:please|and|also|ok(?:ay)?|hey)[, ]+)*(?:can you |could you )?(?:please )?"
+    r"(?:remember|note|make a note|keep in mind|don'?t forget)(?: down)?(?: that|:|,)?\s+(?P<content>.+)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+GREETING = re.compile(
+    r"^(?:hi|hello|hey|good (?:morning|afternoon|evening)|hallo|guten (?:tag|morgen)|hola|bonjour|salut|bye|great|cool"
+    r"|ok(?:ay)?|thanks?(?: you)?(?: very much| a lot)?|danke|gracias|merci)(?: there| all| everyone)?[\s!.,]*$",
+    re.IGNORECASE,
+)
+
+# Sentences of a stored text that speak to the model instead of telling it something: never quoted, as they are never followed.
+ORDERS = re.compile(
+    r"\b(?:ignore|disregard|override|forget)\b.{0,40}\b(?:instructions?|rules?|prompts?|above|previous)|system prompt|you are now|"
+    r"\b(?:call|use|invoke) the tool\b|as an ai\b|</?\w+>",
+    re.IGNORECASE,
+)
+
+STATUSES = (
+    "active",
+    "cancelled",
+    "expired",
+    "paused",
+    "suspended",
+    "pending",
+    "trial",
+    "inactive",
+    "complete",
+    "refunded",
+    "failed",
+)
+
+GRANULARITIES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("day", phrases(r"days?; daily; today; yesterday; tage?n?; días?; jours?")),
+    ("week", phrases(r"weeks?; weekly; wochen?; semanas?; semaines?")),
+    (
+        "month",
+        phrases(r"months?; monthly; monate?n?; mes(?:es)?; mois; quarters?; years?; annual"),
+    ),
+)
+
+MONTHS = (
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+)
+
+MONEY = ("mrr", "revenue", "refunds", "arpu")
+
+LABELS = {
+    "active_members": "active members",
+    "new_members": "new members",
+    "cancelled_members": "cancelled members",
+    "churn_rate": "churn rate",
+    "mrr": "MRR",
+    "revenue": "revenue",
+    "refunds": "refunds",
+    "arpu": "ARPU",
+    "memberships": "plans",
+    "members": "members",
+    "recent_members": "recent members",
+    "cancellations": "cancellations",
+    "transactions": "transactions",
+}

@@ -1,0 +1,141 @@
+"""One step of the offline model: from a request to the text it says or the tools it calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from common.llm.offline import recall
+from common.llm.offline.context import Context, read_context
+from common.llm.offline.question import Part, read_question
+from common.llm.offline.results import data_of, kpi_sentences, list_sentences
+from common.llm.types import Message, ModelRequest, ToolCall, ToolResult, ToolSpec
+from common.text import canonical_hash, one_line
+
+HAND_OVER = "hand_over"
+REMEMBER_TOOL = "update_customer_brain"
+GREETING = "Hello! Ask me about your members, plans, revenue, or what we discussed before."
+
+
+@dataclass(frozen=True)
+class Step:
+    """What comes of one request: calls, or else text."""
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The turn that a request is in: its question, and the calls already made with their results."""
+
+    question: str
+    earlier: tuple[str, ...]
+    done: tuple[tuple[ToolCall, ToolResult], ...]
+
+
+def step(request: ModelRequest) -> Step:
+    """The next step of a chat or skill turn: first every call that the question needs, at once; then the answer from the results."""
+    turn = read_turn(request.messages)
+    context = read_context(request)
+    tools = {tool.name: tool for tool in request.tools}
+    parts = read_question(turn.question, turn.earlier, context.today)
+    if not turn.done:
+        wanted = [(part, call) for part in parts if (call := _call_for(part, tools, context))]
+        if not wanted and HAND_OVER in tools:
+            return Step(calls=_identified(request, [(HAND_OVER, {"reason": _reason(parts)})]))
+        if wanted:
+            return Step(calls=_identified(request, [call for _, call in wanted]))
+    only_tools = request.task == "skill"
+    said = [_say(part, turn, tools, context, only_tools) for part in parts]
+    return Step(text="\n\n".join(dict.fromkeys(s for s in said if s)))
+
+
+def read_turn(messages: tuple[Message, ...]) -> Turn:
+    """The last question of the user, the ones before it, and the calls made since."""
+    asked = [i for i, m in enumerate(messages) if m.role == "user" and m.text and not m.results]
+    if not asked:
+        return Turn("", (), ())
+    since = messages[asked[-1] + 1 :]
+    results = {result.call_id: result for message in since for result in message.results}
+    done = [(call, results[call.id]) for message in since for call in message.calls if call.id in results]
+    return Turn(messages[asked[-1]].text, tuple(messages[i].text for i in asked[:-1]), tuple(done))
+
+
+def _call_for(part: Part, tools: dict[str, ToolSpec], context: Context) -> tuple[str, dict[str, Any]] | None:
+    """The tool call that this part needs, if the tool is offered and takes the part's metric or target."""
+    if part.kind == "kpi" and _takes(tools.get("query_kpi_trend"), "metric", part.name):
+        return "query_kpi_trend", part.arguments
+    if part.kind == "list" and _takes(tools.get("query_site_data"), "target", part.name):
+        return "query_site_data", part.arguments
+    if part.kind == "remember" and REMEMBER_TOOL in tools:
+        return REMEMBER_TOOL, {"target": "memory", "operation": "append", **part.arguments}
+    if part.kind == "recall" and recall.RECALL_TOOL in tools and recall.needs_stored_result(part, context):
+        return recall.RECALL_TOOL, recall.recall_arguments(part)
+    return None
+
+
+def _takes(tool: ToolSpec | None, argument: str, value: str) -> bool:
+    if tool is None:
+        return False
+    schema = tool.parameters.get("properties", {}).get(argument, {})
+    return value in schema.get("enum", [value])
+
+
+def _say(part: Part, turn: Turn, tools: dict[str, ToolSpec], context: Context, only_tools: bool) -> str:
+    """The sentences for one part. A part that cannot be answered is named, never dropped."""
+    call = _call_for(part, tools, context)
+    result = next((r for c, r in turn.done if call and c.name == call[0] and c.input == call[1]), None)
+    if result and result.is_error:
+        return f'I could not answer "{_quote(part)}": the tool reported "{one_line(result.content, 200)}".'
+    data = data_of(result.content) if result else {}
+    match part.kind:
+        case "kpi" if result:
+            return kpi_sentences(part.name, data, part.premise)
+        case "list" if result:
+            return list_sentences(part.name, data)
+        case "remember" if result:
+            return f'Noted, I will remember: "{one_line(part.arguments["content"], 300)}".'
+        case "recall" if result:
+            return recall.from_stored(part, data, context, turn.earlier)
+        case "greeting":
+            return GREETING
+    if only_tools:
+        return _gap(part)
+    match part.kind:
+        case "recall":
+            return recall.from_lines(part, context, turn.earlier)
+        case "continuity":
+            return recall.continuity(part.clause, context)
+        case "advice":
+            return recall.from_knowledge(part.clause, context) or (
+                f'I have no source in the knowledge base on "{_quote(part)}".'
+            )
+        case "unknown":
+            return (
+                recall.from_memories(part.clause, context)
+                or recall.from_knowledge(part.clause, context, at_least=2)
+                or _gap(part)
+            )
+    return _gap(part)
+
+
+def _gap(part: Part) -> str:
+    return f'I have no data to answer "{_quote(part)}".'
+
+
+def _quote(part: Part) -> str:
+    return one_line(part.clause.rstrip("?!. "), 160)
+
+
+def _reason(parts: tuple[Part, ...]) -> str:
+    kinds = {part.kind for part in parts}
+    return f"needs what this skill lacks: {', '.join(sorted(kinds))}"
+
+
+def _identified(request: ModelRequest, calls: list[tuple[str, dict[str, Any]]]) -> tuple[ToolCall, ...]:
+    """The calls with ids that are the same for the same request and differ between a skill's and the Advisor's in one turn."""
+    return tuple(
+        ToolCall(f"offline_{canonical_hash([request.task, at, name, arguments])[:16]}", name, arguments)
+        for at, (name, arguments) in enumerate(calls)
+    )

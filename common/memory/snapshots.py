@@ -1,0 +1,126 @@
+"""Snapshots: every tool result as a row, written from the outbox, found again by conversation or by tool."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, Row
+
+from common import log
+from common.memory.snapshot_summary import K, Snapshot
+from common.tools.registry import tools
+
+MAX_PER_CONVERSATION = 200
+RETENTION_DAYS = 180
+
+# Those of the last turn are in the outbox until their event is consumed; recall sees both, once.
+PENDING = """
+    select r.tool_use_id, r.tool_name, r.tool_input, r.signals, r.arguments_hash, r.is_error, r.position, r.created_at,
+           r.observed_at, cast(e.payload->>'site_id' as uuid) as site_id
+    from outbox_events e
+    cross join lateral jsonb_to_recordset(e.payload->'results') as r (
+        tool_use_id text, tool_name text, tool_input jsonb, signals jsonb, arguments_hash text, is_error boolean,
+        position integer, created_at timestamptz, observed_at timestamptz)
+    where e.user_id = :user_id and e.conversation_id = :conversation_id and e.type = 'tool-results'
+"""
+
+# `recall` is one column of the statement that loads a turn's context: an array of the newest of each call (site, tool, arguments), each
+# with the signals of the last earlier call of the same kind that said something else.
+RECALL = f"""
+    (with calls as (
+        select s.tool_use_id, s.tool_name, s.tool_input, s.signals, s.arguments_hash, s.is_error, s.position,
+               s.created_at, s.observed_at, s.site_id
+        from message_tool_results s
+        where s.user_id = :user_id and s.conversation_id = :conversation_id
+        union all
+        {PENDING}),
+    shown as (
+        select * from calls where not is_error and not (tool_name = any(cast(:hidden_tools as text[])))),
+    newest as (
+        select distinct on (site_id, tool_name, arguments_hash) * from shown
+        order by site_id, tool_name, arguments_hash, created_at desc, position desc)
+    select coalesce(jsonb_agg(to_jsonb(t) order by t.created_at desc, t.position desc), '[]')
+    from (
+        select n.tool_name, n.tool_input, n.signals, n.created_at, n.observed_at, n.position,
+               e.signals as earlier_signals, e.created_at as earlier_at
+        from newest n
+        left join lateral (
+            select c.signals, c.created_at from shown c
+            where c.site_id is not distinct from n.site_id and c.tool_name = n.tool_name
+              and c.arguments_hash = n.arguments_hash and c.created_at < n.created_at and c.signals <> n.signals
+            order by c.created_at desc, c.position desc limit 1) e on true
+        order by n.created_at desc, n.position desc
+        limit {K}) t)
+"""
+
+
+def hidden_tools() -> list[str]:
+    """The tools whose results are stored and never shown in the recall block."""
+    return [tool.name for tool in tools().values() if not tool.recallable]
+
+
+def recall_snapshots(
+    connection: Connection, *, user_id: uuid.UUID, conversation_id: uuid.UUID
+) -> list[Snapshot]:
+    """The newest K calls of the conversation, newest first, superseded ones folded into their successor."""
+    rows = connection.scalar(
+        sa.text(f"select {RECALL}"),
+        {"user_id": user_id, "conversation_id": conversation_id, "hidden_tools": hidden_tools()},
+    )
+    return read_recall(rows)
+
+
+def read_recall(rows: list[dict[str, Any]]) -> list[Snapshot]:
+    """The snapshots in the JSON that `RECALL` returns."""
+    return [
+        Snapshot(
+            tool_name=row["tool_name"],
+            tool_input=row["tool_input"],
+            signals=row["signals"],
+            created_at=datetime.fromisoformat(row["created_at"]),
+            observed_at=datetime.fromisoformat(row["observed_at"]) if row["observed_at"] else None,
+            earlier_signals=row["earlier_signals"],
+            earlier_at=datetime.fromisoformat(row["earlier_at"]) if row["earlier_at"] else None,
+        )
+        for row in rows
+    ]
+
+
+def persist_snapshots(connection: Connection, event: Row[Any]) -> None:
+    """The effect of a `tool-results` event: a row for each result whose message still exists, and the oldest beyond the
+    conversation's limit deleted. Repeating it changes nothing."""
+    stored = connection.execute(
+        sa.text("""
+            insert into message_tool_results
+                (user_id, message_id, conversation_id, site_id, tool_use_id, tool_name, tool_input, tool_output, signals,
+                 arguments_hash, is_error, position, observed_at, created_at)
+            select e.user_id, m.id, m.conversation_id, s.id, r.tool_use_id, r.tool_name, r.tool_input, r.tool_output,
+                   r.signals, r.arguments_hash, r.is_error, r.position, r.observed_at, r.created_at
+            from outbox_events e
+            join messages m on m.id = cast(e.payload->>'message_id' as uuid) and m.user_id = :user_id
+            left join sites s on s.id = cast(e.payload->>'site_id' as uuid) and s.user_id = :user_id
+            cross join lateral jsonb_to_recordset(e.payload->'results') as r (
+                tool_use_id text, tool_name text, tool_input jsonb, tool_output jsonb, signals jsonb, arguments_hash text,
+                is_error boolean, position integer, observed_at timestamptz, created_at timestamptz)
+            where e.id = :event_id and e.user_id = :user_id
+            on conflict (message_id, tool_use_id) do nothing
+            returning tool_name
+        """),
+        {"event_id": event.id, "user_id": event.user_id},
+    ).scalars()
+    for name in stored:
+        log.emit("tool_results_persisted_total", tool_name=name, row_count=1)
+    connection.execute(
+        sa.text("""
+            delete from message_tool_results
+            where user_id = :user_id and id in (
+                select id from message_tool_results
+                where user_id = :user_id and conversation_id = :conversation_id
+                order by created_at desc, position desc
+                offset :most)
+        """),
+        {"user_id": event.user_id, "conversation_id": event.conversation_id, "most": MAX_PER_CONVERSATION},
+    )

@@ -1,0 +1,1 @@
+"""Release gates: labelled cases and the graders that score them."""

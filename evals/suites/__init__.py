@@ -1,0 +1,1 @@
+"""One folder a gate: its cases and the task that grades them."""

@@ -1,0 +1,1 @@
+"""The router gate: labelled queries, tuned against and held out."""

@@ -1,0 +1,65 @@
+"""`POST /chat`: one turn, streamed as server-sent events or given as one JSON document."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+
+from flask import Request, Response
+
+from common import db
+from common.advisor import turn
+from common.advisor.events import Finished, TurnEvent
+from common.advisor.request import read_turn_request
+from common.conversations import Replay, renew_lease
+from common.http import Call, Endpoints, event_stream, json_response
+from common.streaming import Background
+from common.ui_stream import HEADERS, replayed_stream, ui_stream
+
+endpoints = Endpoints()
+
+
+@endpoints.route("POST", "/chat", gate="customer")
+def chat(call: Call) -> Response:
+    """The answer to one message of the customer's."""
+    request = read_turn_request(call.body)
+    as_json = (
+        call.request.accept_mimetypes.best_match(["text/event-stream", "application/json"])
+        == "application/json"
+    )
+    begun = turn.begin(call.customer, request, config=call.config, now=call.now)
+    if isinstance(begun, Replay):
+        answer = turn.replay(call.customer, begun, config=call.config, now=call.now)
+        return json_response(answer) if as_json else event_stream(replayed_stream(answer), HEADERS)
+    running, charge = begun
+    clock = partial(datetime.now, UTC)
+
+    def renew() -> bool:
+        with db.user_transaction(running.account.user_id) as connection:
+            return renew_lease(connection, running, now=clock())
+
+    events = Background(
+        lambda cancelled: turn.run(running, charge, config=call.config, clock=clock, cancelled=cancelled),
+        on_heartbeat=renew,
+    )
+    if as_json:
+        return turn_document(events)
+    ids = {
+        "message_id": running.assistant_message_id,
+        "conversation_id": running.conversation_id,
+        "turn_id": running.turn_id,
+    }
+    return event_stream(ui_stream(events, **ids), HEADERS)
+
+
+def turn_document(events: Background[TurnEvent]) -> Response:
+    """The whole turn as one document; the problem instead when nothing was said."""
+    last = [event for event in events if isinstance(event, Finished)][-1]
+    if last.error is not None and last.answer["status"] == "failed":
+        raise last.error
+    return json_response(last.answer)
+
+
+def main(request: Request) -> Response:
+    """The entry point for functions-framework."""
+    return endpoints.answer(request)

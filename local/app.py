@@ -1,0 +1,94 @@
+"""All functions behind one address, each made by functions-framework from the folder that is deployed; beside them, under `/local`, what
+stands for Google: the topics and the issuer's public keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import functions_framework
+from gunicorn.app.base import BaseApplication
+
+from local.dispatcher import Dispatcher
+
+ROOT = Path(__file__).resolve().parent.parent
+FUNCTIONS = ROOT / "functions"
+# Paths of the services; everything else is the brain's, which serves the console.
+_PREFIXES = {"/chat": "chat", "/admin": "admin"}
+
+JWKS_PATH = "/local/jwks.json"
+
+WSGI = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+def function_names() -> list[str]:
+    """The functions that there are."""
+    return sorted(path.parent.name for path in FUNCTIONS.glob("*/main.py"))
+
+
+class LocalApp:
+    """A WSGI application that hands each request to the function that the load balancer would choose."""
+
+    def __init__(self, dispatcher: Dispatcher, jwks: Path) -> None:
+        self._dispatcher = dispatcher
+        self._jwks = jwks.read_bytes()
+        self._apps: dict[str, WSGI] = {
+            name: functions_framework.create_app("main", str(FUNCTIONS / name / "main.py")).wsgi_app
+            for name in function_names()
+        }
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "/")
+        if path == JWKS_PATH:
+            start_response("200 OK", [("Content-Type", "application/json")])
+            return [self._jwks]
+        if path.startswith("/local/topics/") and environ["REQUEST_METHOD"] == "POST":
+            return self._publish(path.removeprefix("/local/topics/"), environ, start_response)
+        return self._apps[self._function(path)](environ, start_response)
+
+    def _function(self, path: str) -> str:
+        parts = path.split("/")
+        if len(parts) > 2 and parts[1] == "internal" and parts[2] in self._apps:
+            return parts[2]
+        return next((f for p, f in _PREFIXES.items() if path == p or path.startswith(p + "/")), "brain")
+
+    def _publish(
+        self, topic: str, environ: dict[str, Any], start_response: Callable[..., Any]
+    ) -> Iterable[bytes]:
+        try:
+            length = min(int(environ.get("CONTENT_LENGTH") or 0), 10_000)
+            self._dispatcher.publish(topic, environ["wsgi.input"].read(length))
+        except (ValueError, KeyError, TypeError):
+            start_response("400 Bad Request", [("Content-Type", "text/plain")])
+            return [b"not an event of ours\n"]
+        start_response("204 No Content", [])
+        return []
+
+
+class LocalServer(BaseApplication):  # type: ignore[misc]
+    """gunicorn as functions-framework runs it: one worker, a thread for each request."""
+
+    def __init__(
+        self, make: Callable[[], WSGI], port: int, started: Callable[[], None], threads: int = 48
+    ) -> None:
+        self._make = make
+        self._options = {
+            "bind": f"127.0.0.1:{port}",
+            "workers": 1,
+            "threads": threads,
+            "timeout": 0,
+            "graceful_timeout": 5,
+            "loglevel": "error",
+            "control_socket_disable": True,
+            "post_worker_init": lambda _worker: started(),
+        }
+        super().__init__()
+
+    def load_config(self) -> None:
+        for name, value in self._options.items():
+            if name in self.cfg.settings:
+                self.cfg.set(name, value)
+
+    def load(self) -> WSGI:
+        return self._make()

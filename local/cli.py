@@ -1,0 +1,55 @@
+"""The command `memberintel`: one file a group of subcommands, each with `add_parsers(subparsers)`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from common.errors import AppError
+from local import commands_accounts, commands_look, commands_run
+from local.stack import DEFAULT_DATA
+
+GROUPS = (commands_run, commands_accounts, commands_look)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    top = argparse.ArgumentParser(
+        prog="memberintel", description="Run, load and look into MemberIntel, on a laptop or in the cloud."
+    )
+    top.add_argument(
+        "--data",
+        type=Path,
+        default=Path(os.environ.get("MEMBERINTEL_DATA", DEFAULT_DATA)),
+        metavar="DIR",
+        help="folder of the local data (default: %(default)s); it outlives a restart",
+    )
+    subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for group in GROUPS:
+        group.add_parsers(subparsers)
+    for one in set(subparsers.choices.values()):
+        one.add_argument(
+            "--data", type=Path, default=argparse.SUPPRESS, metavar="DIR", help=argparse.SUPPRESS
+        )
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a subcommand; returns the exit code: 0, or 1 with one line on standard error that says what to do."""
+    arguments = parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments) or 0)
+    except AppError as exc:
+        print(f"memberintel {arguments.command}: {exc.detail}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

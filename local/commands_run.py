@@ -1,0 +1,160 @@
+"""`run`, `token`, `trigger`, `migrate`, `database-url`: starting the system and calling it."""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import json
+import os
+import shutil
+import socket
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+from common import db
+from common.config import settings
+from common.errors import AppError
+from common.llm import call as llm
+from common.text import to_json
+from local import demo, postgres
+from local.app import JWKS_PATH, LocalApp, LocalServer, function_names
+from local.dispatcher import SCHEDULE, Dispatcher
+from local.issuer import ISSUER, Issuer
+from local.stack import Stack, bring_up_to_date, now, opened
+
+DEFAULT_PORT = 8080
+
+
+def add_parsers(subparsers: argparse._SubParsersAction) -> None:
+    """The subcommands of this group."""
+    run = subparsers.add_parser("run", help="start the whole system on the embedded PostgreSQL")
+    run.add_argument(
+        "--port", type=int, default=DEFAULT_PORT, help="port of the one address (default: %(default)s)"
+    )
+    run.add_argument("--fresh", action="store_true", help="delete the local data first")
+    run.add_argument(
+        "--quiet-minutes", type=float, help="quiet time after which a session ends (default: 30)"
+    )
+    run.set_defaults(run=run_system)
+
+    token = subparsers.add_parser("token", help="a token of the local issuer for a user")
+    token.add_argument("--user", required=True, metavar="EMAIL")
+    token.set_defaults(run=print_token)
+
+    trigger = subparsers.add_parser("trigger", help="call a scheduled function, as Scheduler would")
+    trigger.add_argument("function", choices=sorted(set(SCHEDULE) & set(function_names())))
+    trigger.add_argument("--now", metavar="ISO", help="the time it shall take it to be")
+    trigger.add_argument("--port", type=int, default=DEFAULT_PORT, help="port of the running system")
+    trigger.set_defaults(run=trigger_function)
+
+    migrate = subparsers.add_parser("migrate", help="bring the database to the newest schema")
+    migrate.set_defaults(run=migrate_database)
+
+    url = subparsers.add_parser("database-url", help="the address of the database, for psql")
+    url.set_defaults(run=print_database_url)
+
+
+def run_system(arguments: argparse.Namespace) -> int:
+    """Start everything and serve until interrupted."""
+    folder: Path = arguments.data
+    folder.mkdir(parents=True, exist_ok=True)
+    if arguments.quiet_minutes is not None:
+        os.environ["MEMBERINTEL_QUIET_MINUTES"] = str(arguments.quiet_minutes)
+    with (folder / "run.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise AppError(f"The system runs already on the data in {folder}.") from None
+        _check_port(arguments.port)
+        if arguments.fresh:
+            _delete_data(folder)
+        with opened(folder) as stack:
+            _serve(stack, arguments.port)
+    return 0
+
+
+def _serve(stack: Stack, port: int) -> None:
+    base_url = f"http://127.0.0.1:{port}"
+    os.environ |= stack.issuer.settings(base_url + JWKS_PATH)
+    os.environ["MEMBERINTEL_LOCAL_DISPATCHER_URL"] = f"{base_url}/local"
+    settings.cache_clear()
+    config = settings()
+    llm.check(config)
+    if demo.load(db.engine("owner"), db.engine("app"), now(), issuer=ISSUER):
+        print("The demo data is loaded.", flush=True)
+    db.engine("owner").dispose()
+    db.engine("app").dispose()
+    dispatcher = Dispatcher(base_url, stack.issuer.internal_token, function_names())
+
+    def started() -> None:
+        dispatcher.start()
+        llm.preload(config)
+        print(f"MemberIntel is running. Open {console_address(base_url, stack.issuer)}", flush=True)
+        print("Ctrl-C stops it; the data stays.", flush=True)
+
+    LocalServer(lambda: LocalApp(dispatcher, stack.issuer.jwks), port, started).run()
+
+
+def console_address(base_url: str, issuer: Issuer, email: str = demo.OWNER) -> str:
+    """Where the console is, signed in. What stands behind # never leaves the browser."""
+    return f"{base_url}/#token={issuer.customer_token(email, hours=24 * 7)}"
+
+
+def _check_port(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            raise AppError(f"Port {port} is taken. Choose another with --port.") from None
+
+
+def _delete_data(folder: Path) -> None:
+    postgres.remove(folder)
+    for path in folder.iterdir():
+        if path.name not in ("run.lock", "postgres.lock", "postgres.users"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def print_token(arguments: argparse.Namespace) -> int:
+    """Print a customer's token."""
+    arguments.data.mkdir(parents=True, exist_ok=True)
+    print(Issuer(arguments.data).customer_token(arguments.user))
+    return 0
+
+
+def trigger_function(arguments: argparse.Namespace) -> int:
+    """Call a function of the running system and print its answer."""
+    issuer = Issuer(arguments.data)
+    dispatcher = Dispatcher(f"http://127.0.0.1:{arguments.port}", issuer.internal_token, ())
+    body = {"now": arguments.now} if arguments.now else {}
+    try:
+        print(to_json(dispatcher.call(arguments.function, body)))
+    except urllib.error.HTTPError as exc:
+        detail = json.loads(exc.read() or b"{}")
+        print(to_json(detail))
+        raise AppError(f"{arguments.function} answered {exc.code}: {detail.get('detail', '')}") from None
+    except urllib.error.URLError:
+        raise AppError(
+            f"Nothing answers on port {arguments.port}: start it with `memberintel run`."
+        ) from None
+    return 0
+
+
+def migrate_database(arguments: argparse.Namespace) -> int:
+    """Apply missing migrations."""
+    with opened(arguments.data):
+        bring_up_to_date()
+    print("The schema is up to date.")
+    return 0
+
+
+def print_database_url(arguments: argparse.Namespace) -> int:
+    """Print the libpq address of the local database. The server must run for it to answer."""
+    with opened(arguments.data) as stack:
+        print(stack.server.libpq_url() if stack.server else settings().database_url)
+    if stack.server:
+        print(f"with {stack.server.psql()} while the system runs", file=sys.stderr)
+    return 0
