@@ -6,7 +6,7 @@ HTML becomes Markdown first, so that there is one way to split. Nothing here kno
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -162,10 +162,10 @@ def _first_heading(body: str) -> str | None:
 
 def _plain(value: Any) -> Any:
     """An attribute's value: text, or a list of texts."""
-    if isinstance(value, Mapping):
-        raise UnreadableDocument("its front matter nests values")
-    if isinstance(value, list | tuple | set):
+    if isinstance(value, list) and not any(isinstance(item, list | dict) for item in value):
         return [_plain(item) for item in value]
+    if isinstance(value, list | dict):
+        raise UnreadableDocument("its front matter nests values")
     if isinstance(value, bool):
         return "true" if value else "false"
     return value.isoformat() if isinstance(value, date) else one_line(sanitise(str(value)), 200)

@@ -131,8 +131,9 @@ def _read(folder: Path, report: IngestReport) -> list[Chunk]:
         try:
             chunks += documents.split(documents.read(path, folder))
             report.files += 1
-        except UnreadableDocument as exc:
-            report.unreadable.append((path.relative_to(folder).as_posix(), str(exc)))
+        except (UnreadableDocument, RecursionError) as exc:
+            reason = "it is nested too deeply" if isinstance(exc, RecursionError) else str(exc)
+            report.unreadable.append((path.relative_to(folder).as_posix(), reason))
     if not chunks:
         raise InvalidRequest(
             f"There is no readable article in {folder} (Markdown, HTML or text). Nothing was changed.",
