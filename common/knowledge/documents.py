@@ -103,10 +103,11 @@ def split(document: Document) -> list[Chunk]:
     is the path of its headings; a text that comes twice makes one chunk."""
     parts = [(title, content) for title, blocks in _sections(document) for content in _parts(blocks)]
     texts = [content for _, content in parts]
-    chunks = [
-        Chunk(document, title, content, _around(texts, index)) for index, (title, content) in enumerate(parts)
-    ]
-    return list({chunk.content_hash: chunk for chunk in reversed(chunks)}.values())[::-1]
+    chunks: dict[str, Chunk] = {}
+    for index, (title, content) in enumerate(parts):
+        chunk = Chunk(document, title, content, _around(texts, index))
+        chunks.setdefault(chunk.content_hash, chunk)
+    return list(chunks.values())
 
 
 def _text(path: Path) -> str:

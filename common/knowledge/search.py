@@ -263,7 +263,10 @@ def _ranked(found: Sequence[Mapping[str, Any]], asked: _Asked, *, trace: bool) -
 
     ordered = sorted(found, key=fused, reverse=True)
     if asked.collection != "memory":
-        ordered = list({row["document"]: row for row in reversed(ordered)}.values())[::-1]
+        first: dict[str, Mapping[str, Any]] = {}
+        for row in ordered:
+            first.setdefault(row["document"], row)
+        ordered = list(first.values())
     candidates = [
         _candidate(row, rank, surfaced=rank <= asked.limit) for rank, row in enumerate(ordered, start=1)
     ]
