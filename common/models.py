@@ -386,7 +386,13 @@ class BrainEntry(Base):
     __table_args__ = (
         CheckConstraint("(tenant_id = 'global') = (user_id is null)", name="owner"),
         CheckConstraint("(collection = 'memory') = (user_id is not null)", name="memory"),
-        Index("ix_brain_entries_document", "document", postgresql_where=text("tenant_id = 'global'")),
+        Index(
+            "uq_brain_entries_document",
+            "document",
+            "content_hash",
+            unique=True,
+            postgresql_where=text("tenant_id = 'global'"),
+        ),
         Index("ix_brain_entries_model", "embedding_model", postgresql_where=text("tenant_id = 'global'")),
     )
     id: Mapped[UUID] = primary_key()

@@ -672,10 +672,10 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_brain_entries")),
     )
     op.create_index(
-        "ix_brain_entries_document",
+        "uq_brain_entries_document",
         "brain_entries",
-        ["document"],
-        unique=False,
+        ["document", "content_hash"],
+        unique=True,
         postgresql_where=sa.text("tenant_id = 'global'"),
     )
     op.create_index(
