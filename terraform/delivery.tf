@@ -119,6 +119,7 @@ resource "google_project_iam_member" "applier_secrets" {
 resource "google_service_account_iam_member" "applier_acts_as" {
   for_each = merge(google_service_account.function, {
     migrator  = google_service_account.migrator
+    operator  = google_service_account.operator
     pusher    = google_service_account.pusher
     scheduler = google_service_account.scheduler
     builder   = google_service_account.builder

@@ -51,12 +51,15 @@ locals {
       THREADS                    = tostring(f.concurrency)
     },
     contains(f.uses, "models") ? { for name, value in local.model_settings : name => value if value != "" } : {},
-    contains(f.uses, "ledger") ? { MEMBERINTEL_ERASURE_LEDGER = "gs://${google_storage_bucket.ledger.name}/ledger.jsonl" } : {},
+    contains(f.uses, "ledger") ? { MEMBERINTEL_ERASURE_LEDGER = local.ledger } : {},
     f.kind == "service" ? merge(local.customer_settings, local.admin_settings) : {
       MEMBERINTEL_INTERNAL_AUDIENCE = local.audiences[key]
       MEMBERINTEL_INTERNAL_CALLERS  = local.callers[key].email
     },
   ) }
+
+  # Outside the database, so that a restored backup cannot bring back whom it names.
+  ledger = "gs://${google_storage_bucket.ledger.name}/ledger.jsonl"
 
   secret_env = { for key, f in local.functions : key => { for s in f.secrets : upper(s) => s } }
 

@@ -30,13 +30,13 @@ resource "google_service_account" "builder" {
 # ------------------------------------------------------------------------------------------------------------------------ database
 
 locals {
-  database_accounts = merge(google_service_account.function, { migrator = google_service_account.migrator })
+  database_accounts = merge(google_service_account.function, { migrator = google_service_account.migrator, operator = google_service_account.operator })
   database_roles    = { client = "roles/cloudsql.client", login = "roles/cloudsql.instanceUser" }
 }
 
 # Cloud SQL has no policy of its own on an instance; the condition stands for it.
 resource "google_project_iam_member" "database" {
-  for_each = { for pair in setproduct(concat(keys(local.functions), ["migrator"]), keys(local.database_roles)) : "${pair[0]}-${pair[1]}" => pair }
+  for_each = { for pair in setproduct(concat(keys(local.functions), ["migrator", "operator"]), keys(local.database_roles)) : "${pair[0]}-${pair[1]}" => pair }
   project  = var.project_id
   role     = local.database_roles[each.value[1]]
   member   = local.database_accounts[each.value[0]].member

@@ -141,10 +141,11 @@ locals {
   names     = { for key in keys(local.functions) : key => replace(key, "_", "-") }
   instances = { for key, f in local.functions : key => try(var.instances[key], f.instances) }
 
-  # What each instance may hold, times how many there may be; the migration job comes on top.
-  connections = sum([for key, f in local.functions : local.instances[key].max * f.pool_size]) + local.migrator_connections
+  # What each instance may hold, times how many there may be; the migration and an operator's command come on top.
+  connections = sum([for key, f in local.functions : local.instances[key].max * f.pool_size]) + local.migrator_connections + local.operator_connections
 
   migrator_connections = 2
+  operator_connections = 2
 
   image = "${local.registry}/memberintel:${var.image_tag}"
 }

@@ -1,11 +1,12 @@
-# The expand-only migration, inside the network and as its own identity. A new image runs it before anything else gets that image; the
-# release pipeline has then run it already, and repeating it changes nothing.
+# The expand-only migration, inside the network and as its own identity. Whatever needs the database waits for it, so that a first apply
+# is whole. A later release has run it already (release/migrate.sh) when it is applied, and repeating it changes nothing.
 
 resource "google_cloud_run_v2_job" "migrate" {
   name                = "memberintel-migrate"
   location            = var.region
   deletion_protection = false
-  run_execution_token = substr(lower(replace(var.image_tag, "/[^A-Za-z0-9-]/", "-")), 0, 20)
+  # Making or changing the job runs it; an execution's name can be used once.
+  run_execution_token = substr(sha256(jsonencode([local.image, local.settings])), 0, 16)
 
   template {
     task_count = 1

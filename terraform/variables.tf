@@ -150,10 +150,11 @@ variable "owners" {
     knowledge_name    = string
     knowledge_email   = string
     approvers         = list(string)
+    operators         = list(string)
     old_data_hours    = optional(number, 48)
     rows_a_day_notice = optional(number, 40000)
   })
-  description = "Who is woken (on_call), who reviews the knowledge base each week and answers for the move to BigQuery (named), who may approve a release (IAM members)."
+  description = "Who is woken (on_call), who reviews the knowledge base each week and answers for the move to BigQuery (named), who may approve a release and who may run operators' commands (IAM members)."
   validation {
     condition     = alltrue([for m in [var.owners.on_call, var.owners.knowledge_email] : can(regex("^[^@ ]+@[^@ ]+$", m))])
     error_message = "on_call and knowledge_email are e-mail addresses."

@@ -49,6 +49,7 @@ owners = {
   knowledge_name  = "Name of the reviewer"
   knowledge_email = "knowledge@example.com"
   approvers       = ["group:release-approvers@example.com"]
+  operators       = ["group:operators@example.com"]
 }
 
 budget = {
