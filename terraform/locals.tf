@@ -82,7 +82,7 @@ locals {
       publishes   = ["tool-results", "session-ended"]
       uses        = []
       schedule    = "* * * * *"
-      retries     = 0
+      retries     = 1
     }
     backfill_wrap_ups = {
       kind        = "job"
