@@ -1,5 +1,5 @@
-# Cloud Build: one identity reads and plans, another applies exactly what was planned. This file is changed by a person, not by a release:
-# the applying identity may not widen its own rights.
+# Cloud Build: one identity reads and plans, another applies exactly what was planned. This file and the custom roles are changed by a person,
+# not by a release: the applying identity may not widen its own rights.
 
 locals {
   # Reading every kind of resource, and no data: a basic viewer could read the buckets and BigQuery.
@@ -34,7 +34,7 @@ locals {
     "roles/compute.loadBalancerAdmin",
     "roles/compute.networkAdmin",
     "roles/compute.securityAdmin",
-    "roles/iam.roleAdmin",
+    "roles/iam.roleViewer",
     "roles/iam.serviceAccountAdmin",
     "roles/logging.configWriter",
     "roles/logging.logWriter",
@@ -149,10 +149,12 @@ resource "google_storage_bucket_iam_member" "planner_archives" {
   member = google_service_account.planner.member
 }
 
+# It adds plans and cannot change one: what was approved is what is applied.
 resource "google_storage_bucket_iam_member" "planner_plans" {
-  bucket = google_storage_bucket.plans.name
-  role   = "roles/storage.objectUser"
-  member = google_service_account.planner.member
+  for_each = toset(["roles/storage.objectCreator", "roles/storage.objectViewer"])
+  bucket   = google_storage_bucket.plans.name
+  role     = each.value
+  member   = google_service_account.planner.member
 }
 
 resource "google_storage_bucket_iam_member" "state" {
@@ -162,7 +164,8 @@ resource "google_storage_bucket_iam_member" "state" {
   member   = { planner = google_service_account.planner.member, applier = google_service_account.applier.member }[each.key]
 }
 
-# The planner hands a finished plan over by starting the other trigger; where an approval is asked for, it waits there.
+# The planner hands a finished plan over by starting the other trigger; where an approval is asked for, it waits there. It may not act as
+# the applier in a build of its own making.
 resource "google_project_iam_custom_role" "build_starter" {
   role_id     = "memberintelBuildStarter"
   title       = "Starts builds"
@@ -173,12 +176,6 @@ resource "google_project_iam_member" "planner_starts" {
   project = var.project_id
   role    = google_project_iam_custom_role.build_starter.name
   member  = google_service_account.planner.member
-}
-
-resource "google_service_account_iam_member" "planner_starts_as" {
-  service_account_id = google_service_account.applier.name
-  role               = "roles/iam.serviceAccountUser"
-  member             = google_service_account.planner.member
 }
 
 resource "google_project_iam_member" "approver" {
@@ -220,7 +217,7 @@ resource "google_cloudbuild_trigger" "apply" {
   location        = var.region
   description     = "Apply the saved plan of a commit, then try it and shift the traffic"
   service_account = google_service_account.applier.id
-  substitutions   = merge(local.substitutions, { _STAGE = "apply" })
+  substitutions   = merge(local.substitutions, { _STAGE = "apply", _PLAN = "" })
 
   source_to_build {
     repository = var.delivery.repository

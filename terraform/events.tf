@@ -14,6 +14,13 @@ locals {
   )
 }
 
+# In a new project Pub/Sub's own account is there only once somebody has asked for it.
+resource "google_project_service_identity" "pubsub" {
+  provider   = google-beta
+  service    = "pubsub.googleapis.com"
+  depends_on = [google_project_service.this]
+}
+
 resource "google_pubsub_topic" "this" {
   #checkov:skip=CKV_GCP_83:messages carry an event's id and type only
   for_each                   = local.topics
@@ -105,6 +112,7 @@ resource "google_bigquery_table_iam_member" "stream" {
   table_id   = google_bigquery_table.this["retrieval_events_stream"].table_id
   role       = "roles/bigquery.dataEditor"
   member     = local.pubsub_agent
+  depends_on = [google_project_service_identity.pubsub]
 }
 
 # --------------------------------------------------------------------------------------------------------------------- dead letters
@@ -137,10 +145,11 @@ resource "google_pubsub_subscription" "dead_reader" {
 
 # Pub/Sub itself moves a message: it publishes to the one topic and acknowledges on the other subscription.
 resource "google_pubsub_topic_iam_member" "dead_publisher" {
-  for_each = local.dead
-  topic    = google_pubsub_topic.dead[each.key].name
-  role     = "roles/pubsub.publisher"
-  member   = local.pubsub_agent
+  for_each   = local.dead
+  topic      = google_pubsub_topic.dead[each.key].name
+  role       = "roles/pubsub.publisher"
+  member     = local.pubsub_agent
+  depends_on = [google_project_service_identity.pubsub]
 }
 
 resource "google_pubsub_subscription_iam_member" "dead_acknowledger" {
@@ -148,4 +157,5 @@ resource "google_pubsub_subscription_iam_member" "dead_acknowledger" {
   subscription = local.subscriptions[each.key]
   role         = "roles/pubsub.subscriber"
   member       = local.pubsub_agent
+  depends_on   = [google_project_service_identity.pubsub]
 }

@@ -2,13 +2,14 @@
 
 locals {
   functions = {
+    # A stream holds a thread and no connection; eighty on an instance is what benchmarks/ holds it to.
     chat = {
       kind        = "service"
-      concurrency = 16
+      concurrency = 80
       cpu         = "2"
       memory      = "1Gi"
       timeout     = 300
-      instances   = { min = 1, max = 12 }
+      instances   = { min = 1, max = 10 }
       pool_size   = 8
       role        = "memberintel_app"
       secrets     = ["anthropic_api_key"]

@@ -12,7 +12,7 @@ resource "google_cloud_run_v2_job" "migrate" {
     task_count = 1
     template {
       service_account = google_service_account.migrator.email
-      max_retries     = 0
+      max_retries     = 3 # a grant to a new identity takes a moment to reach the database
       timeout         = "1800s"
 
       vpc_access {

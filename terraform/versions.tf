@@ -6,6 +6,10 @@ terraform {
       source  = "hashicorp/google"
       version = "~> 8.7"
     }
+    google-beta = {
+      source  = "hashicorp/google-beta"
+      version = "~> 8.7"
+    }
     time = {
       source  = "hashicorp/time"
       version = "~> 0.13"
@@ -28,6 +32,11 @@ provider "google" {
     app         = "memberintel"
     environment = var.environment
   }
+}
+
+provider "google-beta" {
+  project = var.project_id
+  region  = var.region
 }
 
 data "google_project" "this" {}

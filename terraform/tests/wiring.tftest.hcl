@@ -6,6 +6,8 @@ mock_provider "google" {
   }
 }
 
+mock_provider "google-beta" {}
+
 mock_provider "time" {}
 
 variables {
