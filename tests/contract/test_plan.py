@@ -136,6 +136,46 @@ def test_the_notice_of_the_cutover_has_a_person_to_go_to(plans: dict[str, Plan])
     assert channels["google_monitoring_notification_channel.knowledge"]["labels"]["email_address"]
 
 
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_a_release_cannot_widen_its_own_rights(plans: dict[str, Plan], environment: str) -> None:
+    plan = plans[environment]
+    held = {
+        name: {v["role"] for _, v in plan_policy.resources(plan, "google_project_iam_member", name)}
+        for name in ("planner", "applier")
+    }
+    assert all("viewer" in r.lower() or r in PLANS for r in held["planner"])
+    assert not held["applier"] & TOO_MUCH
+    grants = dict(plan_policy.resources(plan, "google_project_iam_member", "applier_grants"))
+    assert [bool(v["condition"]) for v in grants.values()] == [True], (
+        "what it grants is limited by a condition"
+    )
+    actors = {
+        r["name"]
+        for r in plan["configuration"]["root_module"]["resources"]
+        if r["type"] == "google_service_account_iam_member"
+    }
+    assert actors == {"applier_acts_as"}, "the planner acts as nobody"
+
+
+PLANS = {
+    "roles/artifactregistry.reader",
+    "roles/browser",
+    "roles/iam.securityReviewer",
+    "roles/logging.logWriter",
+    "roles/serviceusage.serviceUsageConsumer",
+}
+TOO_MUCH = {
+    "roles/owner",
+    "roles/editor",
+    "roles/iam.roleAdmin",
+    "roles/iam.securityAdmin",
+    "roles/iam.serviceAccountTokenCreator",
+    "roles/iam.serviceAccountUser",
+    "roles/resourcemanager.projectIamAdmin",
+    "roles/secretmanager.admin",
+}
+
+
 def edit(plan: Plan, address: str, change: Callable[[dict[str, Any]], None]) -> None:
     found = [r for r in plan["planned_values"]["root_module"]["resources"] if r["address"] == address]
     assert found, address
@@ -236,7 +276,7 @@ FAULTS: dict[str, tuple[plan_policy.Rule, Callable[[Plan], None]]] = {
     ),
     "more requests than threads": (
         plan_policy.waiting_requests,
-        lambda p: edit(p, CHAT, lambda v: v["template"][0].update(max_instance_request_concurrency=80)),
+        lambda p: edit(p, CHAT, lambda v: v["template"][0].update(max_instance_request_concurrency=200)),
     ),
     "a processor left to chance": (
         plan_policy.unstated_processor,
