@@ -5,17 +5,15 @@ set -euo pipefail
 
 SERVING="${SERVING:-terraform/serving.tfvars.json}"
 
-for service in chat brain admin; do
-  gcloud run services describe "$service" --region "$_REGION" --format json 2>/dev/null || true
-done | python3 -c '
+# Listed, not described one by one: a question that fails must not look like a service that is not there, which would get the traffic at once.
+gcloud run services list --region "$_REGION" --format json | python3 -c '
 import json, sys
 
-text, decoder, serving = sys.stdin.read().strip(), json.JSONDecoder(), {}
-while text:
-    service, end = decoder.raw_decode(text)
-    text = text[end:].lstrip()
-    most = max(service["status"]["traffic"], key=lambda t: t.get("percent", 0))
-    serving[service["metadata"]["name"]] = most["revisionName"]
+serving = {}
+for service in json.load(sys.stdin):
+    if service["metadata"]["name"] in ("chat", "brain", "admin"):
+        most = max(service["status"]["traffic"], key=lambda t: t.get("percent", 0))
+        serving[service["metadata"]["name"]] = most["revisionName"]
 json.dump({"serving": serving}, open(sys.argv[1], "w"))
 ' "$SERVING"
 cat "$SERVING"

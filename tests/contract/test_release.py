@@ -96,10 +96,11 @@ def test_the_checklist_waits_for_privacy_counsel() -> None:
 GCLOUD = """#!/bin/sh
 echo "$@" >> "$CALLS"
 case "$*" in
-  *describe*json*) [ "$4" != admin ] || exit 1
-    sed "s/NAME/$4/" <<'END'
-{"metadata": {"name": "NAME"},
- "status": {"traffic": [{"revisionName": "new", "tag": "candidate"}, {"revisionName": "old", "percent": 100}]}}
+  *"services list"*) [ "$FAILED" = 0 ] || exit 1
+    cat <<'END'
+[{"metadata": {"name": "chat"},
+  "status": {"traffic": [{"revisionName": "chat-new", "tag": "candidate"}, {"revisionName": "chat-old", "percent": 100}]}},
+ {"metadata": {"name": "relay-events"}, "status": {"traffic": [{"revisionName": "relay-events-1", "percent": 100}]}}]
 END
     ;;
   *describe*) echo "$4-new" ;;
@@ -158,5 +159,8 @@ def test_a_failure_by_chance_stops_no_release(tmp_path: Path) -> None:
 
 def test_the_plan_is_told_what_serves_now(tmp_path: Path) -> None:
     assert release(tmp_path, "serving.sh")[0] == 0
-    written = json.loads((tmp_path / "serving.tfvars.json").read_text())
-    assert written == {"serving": {"chat": "old", "brain": "old"}}
+    assert json.loads((tmp_path / "serving.tfvars.json").read_text()) == {"serving": {"chat": "chat-old"}}
+
+
+def test_a_plan_is_not_made_when_it_is_unknown_what_serves(tmp_path: Path) -> None:
+    assert release(tmp_path, "serving.sh", failed=1)[0] != 0
