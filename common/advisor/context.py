@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from common.advisor import prompts
 from common.conversations import HISTORY, BegunTurn, to_messages
 from common.llm.types import Message, Section
+from common.memory import short_term
 from common.memory.snapshot_summary import recall_block
 from common.memory.snapshots import RECALL, hidden_tools, read_recall
 from common.text import count_tokens, fenced, sanitise
@@ -51,7 +52,7 @@ class RequestContext:
 
 
 _LOAD = sa.text(f"""
-    select {HISTORY} as history, {RECALL} as recall,
+    select case when :read_history then {HISTORY} end as history, {RECALL} as recall,
         (select coalesce(jsonb_agg(to_jsonb(d)), '[]') from (
             select kind, content, updated_at from brain_documents
             where user_id = :user_id and (site_id is null or site_id = cast(:site_id as uuid))) d) as documents,
@@ -63,8 +64,10 @@ _LOAD = sa.text(f"""
 """)
 
 
-def load_context(connection: Connection, begun: BegunTurn) -> dict[str, Any]:
-    """Everything of the user that the Advisor may see, in one statement: history, recall, documents and wrap-ups as JSON."""
+def load_context(connection: Connection, begun: BegunTurn, now: datetime) -> dict[str, Any]:
+    """Everything of the user that the Advisor may see, in one statement: history, recall, documents and wrap-ups as JSON. The history is
+    not read where this process still has it."""
+    history = short_term.recent_messages(begun, now)
     row = connection.execute(
         _LOAD,
         {
@@ -74,9 +77,10 @@ def load_context(connection: Connection, begun: BegunTurn) -> dict[str, Any]:
             "user_message_id": begun.user_message_id,
             "site_id": begun.site.id if begun.site else None,
             "hidden_tools": hidden_tools(),
+            "read_history": history is None,
         },
     ).one()
-    return dict(row._mapping)
+    return {**row._mapping, **({} if history is None else {"history": history})}
 
 
 def build_context(begun: BegunTurn, loaded: dict[str, Any], now: datetime) -> RequestContext:

@@ -22,6 +22,7 @@ from common.config import Settings
 from common.conversations import BegunTurn, FinishedTurn, Replay, TurnRequest, TurnStatus
 from common.entitlements import Charge
 from common.errors import AppError, ModelUnavailable
+from common.knowledge.embeddings import embedder
 from common.llm import call as llm
 from common.llm.types import (
     Message,
@@ -37,15 +38,20 @@ from common.llm.types import (
     ToolSpec,
     Usage,
 )
+from common.memory import short_term
 from common.memory.honesty import undated_values
+from common.memory.remembering import StagedChange, prepare_changes, write_changes
 from common.memory.snapshots import read_recall
 from common.text import clean_json, clean_text
 from common.tools.registry import spec
 from common.tools.run import Executed, run_tool
+from common.tools.types import Remembering
 
 MAX_TOOL_ROUNDS = 6
 MAX_OUTPUT_TOKENS = 2048
 ADVISOR_TOOLS = ("query_kpi_trend", "query_site_data", "recall_prior_tool_result", "update_customer_brain")
+# What the prompt quotes and the model must not write back as if the customer had said it.
+QUOTED_SECTIONS = ("heartbeat", "wrap_ups", "previously_fetched", "knowledge")
 ROUTE_ADVISOR: dict[str, Any] = {"name": "advisor", "confidence": "low", "reasons": []}
 
 Clock = Callable[[], datetime]
@@ -186,7 +192,7 @@ class _Turn:
     def answer(self) -> Iterator[TurnEvent]:
         """The Advisor's events: its context first, then rounds of the model and its tools."""
         with db.user_transaction(self.begun.account.user_id) as connection:
-            self.loaded = load_context(connection, self.begun)
+            self.loaded = load_context(connection, self.begun, self.clock())
         self.context = build_context(self.begun, self.loaded, self.clock())
         recalled = {
             "snapshots": self.context.recalled_snapshots,
@@ -258,11 +264,24 @@ class _Turn:
                 site=self.begun.site,
                 conversation_id=self.begun.conversation_id,
                 now=self.clock(),
+                remembering=self._remembering(),
             )
             self.executed.append(done)
             yield done
             results.append(ToolResult(call.id, done.for_model, done.is_error))
         return results
+
+    def _remembering(self) -> Remembering:
+        quoted = self.context.sections if self.context else ()
+        return Remembering(
+            allowed=self.begun.remember,
+            most_memories=entitlements.LIMITS[self.begun.account.tier].memories,
+            recalled=tuple(section.text for section in quoted if section.name in QUOTED_SECTIONS),
+            staged=self._staged(),
+        )
+
+    def _staged(self) -> tuple[dict[str, Any], ...]:
+        return tuple(change for done in self.executed for change in done.staged)
 
     def stopped(self, stop: Stop) -> None:
         """A call of the model ended: note what it used."""
@@ -341,6 +360,7 @@ class _Turn:
 
     def _commit(self, finished: FinishedTurn) -> None:
         now = self.clock()
+        changes = self._prepare_changes()
 
         def work() -> list[events.Event]:
             with db.user_transaction(self.begun.account.user_id) as connection:
@@ -352,13 +372,28 @@ class _Turn:
                     now=now,
                     quiet=timedelta(minutes=self.config.quiet_minutes),
                 )
-                self._write_beside(connection, finished, now)
+                self._write_beside(connection, finished, changes, now)
                 return written
 
-        events.publish_now(db.retried(work), events.publisher(self.config))
+        made = db.retried(work)
+        short_term.keep_turn(self.begun, self.loaded.get("history"), finished.text, now)
+        events.publish_now(made, events.publisher(self.config))
 
-    def _write_beside(self, connection: Connection, finished: FinishedTurn, now: datetime) -> None:
+    def _prepare_changes(self) -> list[StagedChange]:
+        """The staged changes of the brain with their vectors, which are made before a connection is taken."""
+        if not self.begun.remember or not (staged := self._staged()):
+            return []
+        model = embedder(self.config)
+        return prepare_changes(staged, lambda texts: model.embed(texts, kind="document"), model.name)
+
+    def _write_beside(
+        self, connection: Connection, finished: FinishedTurn, changes: list[StagedChange], now: datetime
+    ) -> None:
         """What is written with the answer, in its transaction: staged changes of the brain, and the retrieval log."""
+        message_id = self.begun.assistant_message_id
+        finished.details["not_saved"] = write_changes(
+            connection, self.begun.account, message_id, changes, now
+        )
 
     def _details(self) -> dict[str, Any]:
         recalled = (
