@@ -84,6 +84,11 @@ class BegunTurn:
         """The site's zone; UTC without a site."""
         return self.site.timezone if self.site else "UTC"
 
+    @property
+    def zone(self) -> ZoneInfo:
+        """The same, to reckon with."""
+        return ZoneInfo(self.timezone)
+
 
 @dataclass(frozen=True)
 class Replay:

@@ -118,7 +118,7 @@ RESERVE = """
 
 SETTLE = """
     update usage_charges
-    set state = 'settled', provider = :stop_provider, model = :stop_model, cost_usd = :stop_cost,
+    set state = 'settled', kind = :settled_kind, provider = :stop_provider, model = :stop_model, cost_usd = :stop_cost,
         input_tokens = :stop_input, output_tokens = :stop_output, cache_read_tokens = :stop_cache_read,
         cache_write_tokens = :stop_cache_write, settled_at = :settled_at
     where id = :settled_id and user_id = :user_id
@@ -162,6 +162,7 @@ def settling(charge: Charge, stop: Stop, now: datetime) -> dict[str, Any]:
     """The parameters of `SETTLE`: what the provider reported."""
     return {
         "settled_id": charge.id,
+        "settled_kind": charge.kind,
         "stop_provider": stop.provider,
         "stop_model": stop.model,
         "stop_cost": stop.cost_usd,

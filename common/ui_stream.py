@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from common.advisor.turn import Finished, Noted, StepFinished, StepStarted, TurnEvent
+from common.advisor.events import Finished, Noted, StepFinished, StepStarted, TurnEvent
 from common.llm.types import TextDelta, ToolCall
 from common.text import to_json
 from common.tools.run import Executed

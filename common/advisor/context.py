@@ -6,20 +6,25 @@ dropped when it is over, and what was dropped is recorded.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
 
+from common import db, log
 from common.advisor import prompts
+from common.config import Settings
 from common.conversations import HISTORY, BegunTurn, to_messages
+from common.errors import Unavailable
+from common.knowledge.citations import number_sources
+from common.knowledge.embeddings import embedder
+from common.knowledge.search import Candidate, TurnSearch, search_for_turn
 from common.llm.types import Message, Section
 from common.memory import short_term
-from common.memory.snapshot_summary import recall_block
+from common.memory.snapshot_summary import Snapshot, recall_block
 from common.memory.snapshots import RECALL, hidden_tools, read_recall
 from common.text import count_tokens, fenced, sanitise
 
@@ -46,9 +51,26 @@ class RequestContext:
     query: str
     sections: tuple[Section, ...]
     messages: tuple[Message, ...]
-    recalled_snapshots: list[str] = field(default_factory=list)
-    recalled_wrap_ups: list[str] = field(default_factory=list)
+    snapshots: list[Snapshot]
+    recalled: dict[str, list[str]]
+    sources: list[Candidate]
+    candidates: list[Candidate]
     trace: list[dict[str, Any]] = field(default_factory=list)
+
+    def tokens(self, name: str) -> int:
+        """How many tokens a section took."""
+        return sum(part["tokens"] for part in self.trace if part["section"] == name)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What the database holds for a turn: JSON rows of history, documents and wrap-ups, and what was found."""
+
+    history: list[dict[str, Any]]
+    documents: list[dict[str, Any]]
+    wrap_ups: list[dict[str, Any]]
+    snapshots: list[Snapshot]
+    found: TurnSearch
 
 
 _LOAD = sa.text(f"""
@@ -64,48 +86,70 @@ _LOAD = sa.text(f"""
 """)
 
 
-def load_context(connection: Connection, begun: BegunTurn, now: datetime) -> dict[str, Any]:
-    """Everything of the user that the Advisor may see, in one statement: history, recall, documents and wrap-ups as JSON. The history is
-    not read where this process still has it."""
+def load_context(begun: BegunTurn, config: Settings, now: datetime) -> Loaded:
+    """Everything that the Advisor may see for this turn, by two statements. The query is embedded before the transaction opens; without
+    an embedding, since its provider is away, words alone find. The history is not read where this process still has it."""
     history = short_term.recent_messages(begun, now)
-    row = connection.execute(
-        _LOAD,
-        {
-            "user_id": begun.account.user_id,
-            "conversation_id": begun.conversation_id,
-            "session_id": begun.session_id,
-            "user_message_id": begun.user_message_id,
-            "site_id": begun.site.id if begun.site else None,
-            "hidden_tools": hidden_tools(),
-            "read_history": history is None,
-        },
-    ).one()
-    return {**row._mapping, **({} if history is None else {"history": history})}
+    model = embedder(config)
+    try:
+        vector = model.embed([begun.message], kind="query")[0]
+    except Unavailable as exc:
+        log.write_exception("query not embedded", exc)
+        vector = None
+    user_id = begun.account.user_id
+    with db.user_transaction(user_id) as connection:
+        row = connection.execute(
+            _LOAD,
+            {
+                "user_id": user_id,
+                "conversation_id": begun.conversation_id,
+                "session_id": begun.session_id,
+                "user_message_id": begun.user_message_id,
+                "site_id": begun.site.id if begun.site else None,
+                "hidden_tools": hidden_tools(),
+                "read_history": history is None,
+            },
+        ).one()
+        found = search_for_turn(
+            connection, user_id=user_id, query=begun.message, query_embedding=vector, model=model.name
+        )
+    return Loaded(
+        row.history if history is None else history,
+        row.documents,
+        row.wrap_ups,
+        read_recall(row.recall),
+        found,
+    )
 
 
-def build_context(begun: BegunTurn, loaded: dict[str, Any], now: datetime) -> RequestContext:
+def build_context(begun: BegunTurn, loaded: Loaded, now: datetime) -> RequestContext:
     """The prompt's sections and messages from what was loaded. Pure."""
     builder = _Builder(begun.timezone)
-    documents = {d["kind"]: d for d in loaded["documents"]}
-    builder.add("base", [prompts.BASE], stable=True)
+    builder.add("base", prompts.BASE, stable=True)
+    documents = {d["kind"]: d for d in loaded.documents}
     for kind in ("soul", "bible", "heartbeat"):
         if kind in documents:
             builder.add_document(kind, documents[kind])
-    wrap_ups = [_wrap_up(w, builder.zone) for w in loaded["wrap_ups"]]
+    # What a conversation that is not to be remembered may know of others is the same; only its own traces stay out.
+    wrap_ups = [_wrap_up(w, builder.zone) for w in loaded.wrap_ups]
     kept = builder.add_fenced("wrap_ups", wrap_ups, stable=True, drop_first=True)
-    builder.add("today", [prompts.today(now.astimezone(builder.zone).date(), begun.timezone)])
-    block, lines = recall_block(read_recall(loaded["recall"]), begun.timezone)
-    if block:
-        builder.add_fenced("previously_fetched", [block])
-    history = builder.fit(
-        "history", [dict(row) for row in loaded["history"]], lambda row: row["text"], drop_first=True
-    )
+    builder.add("today", prompts.today(now.astimezone(builder.zone).date(), begun.timezone))
+    block, lines = recall_block(loaded.snapshots, begun.timezone)
+    builder.add_fenced("previously_fetched", [block] if block else [])
+    builder.add_fenced("memory", [_memory(m, builder.zone) for m in loaded.found.memory.top])
+    sources = loaded.found.knowledge.top
+    shown = builder.add_fenced("knowledge", number_sources(sources))
+    history = builder.fit("history", loaded.history, lambda row: row["text"], drop_first=True)
     return RequestContext(
         query=begun.message,
         sections=tuple(builder.sections),
         messages=with_query(to_messages(history, begun.timezone), begun.message),
-        recalled_snapshots=lines,
-        recalled_wrap_ups=[w["id"] for w in loaded["wrap_ups"][len(wrap_ups) - kept :]],
+        snapshots=loaded.snapshots[: len(lines)],
+        recalled={"snapshots": lines, "wrap_ups": [w["id"] for w in loaded.wrap_ups[len(wrap_ups) - kept :]]},
+        sources=sources[:shown],
+        candidates=[
+            replace(c, surfaced=c.surfaced and c.rank <= shown) for c in loaded.found.knowledge.trace
+        ],
         trace=builder.trace,
     )
 
@@ -123,10 +167,10 @@ class _Builder:
         self.sections: list[Section] = []
         self.trace: list[dict[str, Any]] = []
 
-    def add(self, name: str, items: list[str], *, stable: bool = False) -> None:
-        text = "\n\n".join(items)
+    def add(self, name: str, text: str, *, stable: bool = False) -> None:
+        """Add a section of our own words."""
         self.sections.append(Section(name, text, stable))
-        self._record(name, count_tokens(text), len(items), 0)
+        self._record(name, count_tokens(text), 1, 0)
 
     def add_fenced(
         self, name: str, items: list[str], *, stable: bool = False, drop_first: bool = False
@@ -142,7 +186,9 @@ class _Builder:
         paragraphs = sanitise(document["content"]).split("\n\n")
         self.add_fenced(kind, [f"{kind.upper()}, as of {day}:", *paragraphs], stable=True)
 
-    def fit(self, name: str, items: list[Any], text_of: Any, *, drop_first: bool = False) -> list[Any]:
+    def fit(
+        self, name: str, items: list[Any], text_of: Callable[[Any], str], *, drop_first: bool = False
+    ) -> list[Any]:
         """The items that fit the section's budget, in order; whole ones go, from the front or from the back."""
         room = BUDGETS[name]
         kept: list[Any] = []
@@ -169,3 +215,7 @@ def _wrap_up(row: dict[str, Any], zone: ZoneInfo) -> str:
     if row["next_session_note"]:
         parts.append(f"Note for the next session: {row['next_session_note']}")
     return "\n".join(parts)
+
+
+def _memory(entry: Candidate, zone: ZoneInfo) -> str:
+    return f"- {entry.updated_at.astimezone(zone).date()}: {entry.content}"

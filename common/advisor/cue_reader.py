@@ -4,6 +4,10 @@ The files are read once, on first use. A phrase is words in lower case without a
 stands for each phrase of that set in `words.json`, `#` for a number, `@year`, `@date` and `@email` for what
 they say. What each file holds: `entities` the routing table and its phrases, `intents` what is asked of an
 entity, `reference` what points outside the query, `beyond` what no skill answers, `words` all the rest.
+
+Kinds in `words` that ask for something after them: `bound` a period ("since"), `quantity` and `number` an
+entity ("last 5"), `naming` up to two words of any sort ("called"). `change` asks for an `auxiliary` ("did …
+grow") and `plan_noun` for a plan's name anywhere. `filler` and `filter` are read and never decide a route.
 """
 
 import itertools

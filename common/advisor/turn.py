@@ -1,89 +1,42 @@
-"""A turn from raw query to stored answer: begin, route, build the context, call the model and its tools, commit the result.
+"""A turn from raw query to stored answer: begin, route, answer through a skill or the Advisor, commit the result.
 
-No database connection is held while a model is called.
+No database connection is held while a model is called or a text is embedded.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection
 
 from common import accounts, conversations, db, entitlements, events, log
-from common.advisor import prompts
+from common.advisor import router, skills
+from common.advisor.answering import Answering, Clock, HandedOver, reserve_for
 from common.advisor.answers import answer_document, stored_answer
 from common.advisor.context import MAX_PROMPT_TOKENS, RequestContext, build_context, load_context
+from common.advisor.events import Finished, Noted, TurnEvent
 from common.auth import Identity
 from common.config import Settings
 from common.conversations import BegunTurn, FinishedTurn, Replay, TurnRequest, TurnStatus
 from common.entitlements import Charge
 from common.errors import AppError, ModelUnavailable
+from common.knowledge.citations import cited
 from common.knowledge.embeddings import embedder
-from common.llm import call as llm
-from common.llm.types import (
-    Message,
-    ModelChoice,
-    ModelRequest,
-    ProviderError,
-    Section,
-    Stop,
-    Task,
-    TextDelta,
-    ToolCall,
-    ToolResult,
-    ToolSpec,
-    Usage,
-)
+from common.knowledge.retrieval_log import log_retrieval
+from common.llm.types import ProviderError
 from common.memory import short_term
 from common.memory.honesty import undated_values
 from common.memory.remembering import StagedChange, prepare_changes, write_changes
-from common.memory.snapshots import read_recall
-from common.text import clean_json, clean_text
-from common.tools.registry import spec
-from common.tools.run import Executed, run_tool
+from common.text import clean_json
+from common.tools.run import Executed
 from common.tools.types import Remembering
 
-MAX_TOOL_ROUNDS = 6
-MAX_OUTPUT_TOKENS = 2048
 ADVISOR_TOOLS = ("query_kpi_trend", "query_site_data", "recall_prior_tool_result", "update_customer_brain")
-# What the prompt quotes and the model must not write back as if the customer had said it.
+# What the prompt quotes, and the model must not write back as if the customer had said it.
 QUOTED_SECTIONS = ("heartbeat", "wrap_ups", "previously_fetched", "knowledge")
-ROUTE_ADVISOR: dict[str, Any] = {"name": "advisor", "confidence": "low", "reasons": []}
-
-Clock = Callable[[], datetime]
-
-
-@dataclass(frozen=True)
-class StepStarted:
-    """A call of the model begins."""
-
-
-@dataclass(frozen=True)
-class StepFinished:
-    """A call of the model, and the tools it asked for, are done."""
-
-
-@dataclass(frozen=True)
-class Noted:
-    """Something to show beside the answer: `name` is route or recall."""
-
-    name: str
-    data: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Finished:
-    """The stored answer in its JSON form; `error` says how a turn that did not complete ended."""
-
-    answer: dict[str, Any]
-    error: AppError | None = None
-
-
-TurnEvent = StepStarted | StepFinished | Noted | TextDelta | ToolCall | Executed | Finished
 
 
 class TurnTimedOut(AppError):
@@ -109,7 +62,7 @@ def begin(
         with db.transaction("app") as connection:
             account = accounts.enter(connection, identity, config, now)
             entitlements.check_spend_stop(connection, config, now)
-            charge = _reserve_for("chat", account, config, now)
+            charge = reserve_for("chat", account, config, prompt_tokens=MAX_PROMPT_TOKENS, now=now)
             begun = conversations.begin_turn(
                 connection,
                 account,
@@ -139,11 +92,9 @@ def run(
     turn = _Turn(begun, charge, config, clock, cancelled)
     error: AppError | None = None
     try:
-        yield Noted("route", turn.route)
         yield from turn.answer()
     except ProviderError as exc:
-        turn.stopped(_stop_of(exc, charge))
-        error = ModelInterrupted() if turn.text else ModelUnavailable()
+        error = ModelInterrupted() if turn.answering.text else ModelUnavailable()
         log.write("model failed", severity="ERROR", error_type=type(exc).__name__)
     except AppError as exc:
         error = exc
@@ -153,20 +104,8 @@ def run(
     yield turn.finish(error)
 
 
-def _stop_of(error: ProviderError, charge: Charge) -> Stop:
-    return Stop("end", charge.model, charge.provider, error.usage, error.cost_usd)
-
-
-def _reserve_for(task: Task, account: accounts.Account, config: Settings, now: datetime) -> Charge:
-    choice, fallback = llm.choose(config, task, account.tier)
-    worst = llm.ceiling_usd(
-        choice, fallback, prompt_tokens=MAX_PROMPT_TOKENS, output_tokens=MAX_OUTPUT_TOKENS
-    )
-    return Charge(task, choice.provider, choice.model, worst, now)
-
-
 class _Turn:
-    """A running turn: what it has said, fetched and spent so far."""
+    """A running turn: its route, its context and its answer so far."""
 
     def __init__(
         self, begun: BegunTurn, charge: Charge, config: Settings, clock: Clock, cancelled: Callable[[], bool]
@@ -175,144 +114,60 @@ class _Turn:
         self.config = config
         self.clock = clock
         self.cancelled = cancelled
-        self.route = ROUTE_ADVISOR
-        self.text = ""
-        self.executed: list[Executed] = []
+        self.route: dict[str, Any] = {"name": "advisor", "confidence": "low", "reasons": []}
         self.context: RequestContext | None = None
-        self.loaded: dict[str, Any] = {}
-        self.calls: list[dict[str, Any]] = []
-        self.usage = Usage()
-        self.model = ModelChoice(charge.provider, charge.model)
-        self._open: tuple[Charge, Stop] = (charge, Stop("end", charge.model, charge.provider))
+        self._history: list[dict[str, Any]] | None = None
         self._began = time.monotonic()
-        self._first_token: float | None = None
-
-    # -- answering ------------------------------------------------------------------------------------------------------
+        self.answering = Answering(begun, charge, config, clock, self._must_stop, MAX_PROMPT_TOKENS)
 
     def answer(self) -> Iterator[TurnEvent]:
-        """The Advisor's events: its context first, then rounds of the model and its tools."""
-        with db.user_transaction(self.begun.account.user_id) as connection:
-            self.loaded = load_context(connection, self.begun, self.clock())
-        self.context = build_context(self.begun, self.loaded, self.clock())
-        recalled = {
-            "snapshots": self.context.recalled_snapshots,
-            "wrap_ups": self.context.recalled_wrap_ups,
-        }
-        yield Noted("recall", recalled)
-        names = [n for n in ADVISOR_TOOLS if n != "recall_prior_tool_result" or self.config.recall_tool]
-        yield from self._rounds("chat", self.context.sections, self.context.messages, names)
-
-    def _rounds(
-        self, task: Task, system: tuple[Section, ...], messages: tuple[Message, ...], names: list[str]
-    ) -> Iterator[TurnEvent]:
-        choice, fallback = llm.choose(self.config, task, self.begun.account.tier)
-        for number in range(MAX_TOOL_ROUNDS + 1):
-            tools = tuple(spec(name) for name in names) if number < MAX_TOOL_ROUNDS else ()
-            request = ModelRequest(task, system, messages, tools, None, MAX_OUTPUT_TOKENS)
-            yield StepStarted()
-            calls: list[ToolCall] = []
-            before = len(self.text)
-            for event in llm.stream(request, choice, fallback, config=self.config, cancelled=self._must_stop):
-                if isinstance(event, TextDelta):
-                    yield from self._say(event.text, first_of_step=len(self.text) == before)
-                elif isinstance(event, ToolCall):
-                    calls.append(event)
-                else:
-                    self.stopped(event)
-            if self._must_stop():
+        """The events of the answer: a skill's where the router is sure, else, or when the skill hands over, the Advisor's."""
+        chosen = router.route(self.begun.message, self.begun.plans)
+        self.route = {"name": chosen.name, "confidence": chosen.confidence, "reasons": list(chosen.reasons)}
+        if chosen.name != "advisor":
+            try:
+                yield from self._by_skill(skills.SKILLS[chosen.name])
                 return
-            if not calls:
-                yield from self._closing_words(tools)
-                yield StepFinished()
-                return
-            said = Message("assistant", self.text[before:].strip(), tuple(calls))
-            results = yield from self._run_tools(calls, frozenset(names))
-            yield StepFinished()
-            messages = (*messages, said, Message("user", results=tuple(results)))
-            self._reserve_next(task)
+            except HandedOver as exc:
+                reason = exc.reason
+                log.emit("route_handovers_total", **{"from": chosen.name, "reason": reason})
+                self.route = {
+                    "name": "advisor",
+                    "confidence": "low",
+                    "reasons": [*chosen.reasons, f"handover:{chosen.name}:{reason}"],
+                }
+                self.answering.reserve_next("chat")
+        yield from self._by_advisor()
 
-    def _say(self, text: str, *, first_of_step: bool) -> Iterator[TurnEvent]:
-        text = clean_text(text)
-        if first_of_step and self.text:
-            text = "\n\n" + text
-        if self._first_token is None:
-            self._first_token = time.monotonic()
-        self.text += text
-        yield TextDelta(text)
+    def _by_skill(self, skill: skills.Skill) -> Iterator[TurnEvent]:
+        today = self.clock().astimezone(self.begun.zone).date()
+        request = skills.SkillRequest(self.begun.message, today, self.begun.timezone)
+        sections, messages = skills.skill_prompt(skill, request)
+        answer = self.answering.rounds(
+            "skill", sections, messages, skill.tools, hand_over=(skills.HAND_OVER, skills.hand_over_reason)
+        )
+        first = next(answer)  # comes once it is settled whose question this is
+        yield Noted("route", self.route)
+        yield first
+        yield from answer
 
-    def _closing_words(self, tools: tuple[ToolSpec, ...]) -> Iterator[TurnEvent]:
-        """What must be added for honesty when the model did not end by itself."""
-        reason = self._open[1].reason
-        if reason == "refusal" and not self.text:
-            yield from self._say(prompts.REFUSED, first_of_step=False)
-        elif reason in ("max_tokens", "context_full"):
-            yield from self._say(prompts.CUT_SHORT, first_of_step=False)
-        elif not tools:
-            yield from self._say(prompts.OUT_OF_ROUNDS, first_of_step=False)
+    def _by_advisor(self) -> Iterator[TurnEvent]:
+        yield Noted("route", self.route)
+        now = self.clock()
+        loaded = load_context(self.begun, self.config, now)
+        self._history = loaded.history
+        self.context = build_context(self.begun, loaded, now)
+        self.answering.remembering = self._remembering(self.context)
+        yield Noted("recall", self.context.recalled)
+        names = tuple(n for n in ADVISOR_TOOLS if n != "recall_prior_tool_result" or self.config.recall_tool)
+        yield from self.answering.rounds("chat", self.context.sections, self.context.messages, names)
 
-    def _run_tools(
-        self, calls: list[ToolCall], allowed: frozenset[str]
-    ) -> Generator[TurnEvent, None, list[ToolResult]]:
-        results = []
-        for call in calls:
-            yield call
-            done = run_tool(
-                call,
-                allowed=allowed,
-                open_transaction=lambda: db.user_transaction(self.begun.account.user_id),
-                user_id=self.begun.account.user_id,
-                site=self.begun.site,
-                conversation_id=self.begun.conversation_id,
-                now=self.clock(),
-                remembering=self._remembering(),
-            )
-            self.executed.append(done)
-            yield done
-            results.append(ToolResult(call.id, done.for_model, done.is_error))
-        return results
-
-    def _remembering(self) -> Remembering:
-        quoted = self.context.sections if self.context else ()
+    def _remembering(self, context: RequestContext) -> Remembering:
         return Remembering(
             allowed=self.begun.remember,
             most_memories=entitlements.LIMITS[self.begun.account.tier].memories,
-            recalled=tuple(section.text for section in quoted if section.name in QUOTED_SECTIONS),
-            staged=self._staged(),
+            recalled=tuple(s.text for s in context.sections if s.name in QUOTED_SECTIONS),
         )
-
-    def _staged(self) -> tuple[dict[str, Any], ...]:
-        return tuple(change for done in self.executed for change in done.staged)
-
-    def stopped(self, stop: Stop) -> None:
-        """A call of the model ended: note what it used."""
-        self.usage += stop.usage
-        self.model = ModelChoice(stop.provider, stop.model)
-        self._open = (self._open[0], stop)
-        self.calls.append(
-            {
-                "model": stop.model,
-                "provider": stop.provider,
-                "reason": stop.reason,
-                "usage": vars(stop.usage),
-                "cost_usd": str(stop.cost_usd),
-            }
-        )
-        log.emit("llm_cost_usd", cost_usd=float(stop.cost_usd), task=self._open[0].kind, model=stop.model)
-
-    def _reserve_next(self, task: Task) -> None:
-        now = self.clock()
-        following = _reserve_for(task, self.begun.account, self.config, now)
-        with db.user_transaction(self.begun.account.user_id) as connection:
-            entitlements.settle_and_reserve(
-                connection,
-                self.begun.account,
-                settled=self._open,
-                next_charge=following,
-                turn_id=self.begun.turn_id,
-                session_id=self.begun.session_id,
-                now=now,
-            )
-        self._open = (following, Stop("end", following.model, following.provider))
 
     def _must_stop(self) -> bool:
         return self.cancelled() or self._out_of_time()
@@ -320,21 +175,20 @@ class _Turn:
     def _out_of_time(self) -> bool:
         return time.monotonic() - self._began > self.config.turn_seconds
 
-    # -- finishing ------------------------------------------------------------------------------------------------------
-
     def finish(self, error: AppError | None) -> Finished:
         """Commit all that the turn made and publish its events. What cannot be committed is not called finished."""
         if error is None and self._out_of_time():
             error = TurnTimedOut()
+        said = self.answering
         status: TurnStatus = "complete"
         if self.cancelled() or error is not None:
-            status = "interrupted" if self.text or self.executed or error is None else "failed"
+            status = "interrupted" if said.text or said.executed or error is None else "failed"
         finished = FinishedTurn(
             status=status,
-            text=self.text.strip(),
+            text=said.text.strip(),
             details=self._details(),
             trace=self._trace(),
-            tool_results=[_tool_result(done, i) for i, done in enumerate(self.executed)],
+            tool_results=[_tool_result(done, i) for i, done in enumerate(said.executed)],
             error=error.type if error else None,
         )
         try:
@@ -368,7 +222,7 @@ class _Turn:
                     connection,
                     self.begun,
                     finished,
-                    settled=self._open,
+                    settled=(self.answering.charge, self.answering.stop),
                     now=now,
                     quiet=timedelta(minutes=self.config.quiet_minutes),
                 )
@@ -376,12 +230,12 @@ class _Turn:
                 return written
 
         made = db.retried(work)
-        short_term.keep_turn(self.begun, self.loaded.get("history"), finished.text, now)
+        short_term.keep_turn(self.begun, self._history, finished.text, now)
         events.publish_now(made, events.publisher(self.config))
 
     def _prepare_changes(self) -> list[StagedChange]:
         """The staged changes of the brain with their vectors, which are made before a connection is taken."""
-        if not self.begun.remember or not (staged := self._staged()):
+        if not (staged := self.answering.staged()):
             return []
         model = embedder(self.config)
         return prepare_changes(staged, lambda texts: model.embed(texts, kind="document"), model.name)
@@ -389,55 +243,61 @@ class _Turn:
     def _write_beside(
         self, connection: Connection, finished: FinishedTurn, changes: list[StagedChange], now: datetime
     ) -> None:
-        """What is written with the answer, in its transaction: staged changes of the brain, and the retrieval log."""
-        message_id = self.begun.assistant_message_id
-        finished.details["not_saved"] = write_changes(
-            connection, self.begun.account, message_id, changes, now
-        )
+        """What is written with the answer, in its transaction. None of it can cost the answer."""
+        if changes:
+            finished.details["not_saved"] = write_changes(
+                connection, self.begun.account, self.begun.assistant_message_id, changes, now
+            )
+        if self.context is not None:
+            log_retrieval(
+                connection,
+                user_id=self.begun.account.user_id,
+                message_id=self.begun.assistant_message_id,
+                trace=self.context.candidates,
+                cited=frozenset(s.entry_id for n, s in self._cited()),
+                created_at=now,
+            )
+
+    def _cited(self) -> list[tuple[int, Any]]:
+        """The sources that the answer refers to, by their number."""
+        surfaced = self.context.sources if self.context else []
+        return [(n, surfaced[n - 1]) for n in sorted(cited(self.answering.text, len(surfaced)))]
 
     def _details(self) -> dict[str, Any]:
-        recalled = (
-            {"snapshots": [], "wrap_ups": []}
-            if self.context is None
-            else {
-                "snapshots": self.context.recalled_snapshots,
-                "wrap_ups": self.context.recalled_wrap_ups,
-            }
-        )
         return {
             "route": self.route,
-            "sources": [],
-            "recalled": recalled,
-            "usage": vars(self.usage),
-            "model": self.model.model,
-            "provider": self.model.provider,
+            "sources": [
+                {"n": n, "entry_id": str(s.entry_id), "title": s.title, "url": s.url}
+                for n, s in self._cited()
+            ],
+            "recalled": self.context.recalled if self.context else {"snapshots": [], "wrap_ups": []},
+            "usage": vars(self.answering.usage),
+            "model": self.answering.stop.model,
+            "provider": self.answering.stop.provider,
         }
 
     def _trace(self) -> dict[str, Any]:
-        return {
-            "route": self.route,
-            "sections": self.context.trace if self.context else [],
-            "calls": self.calls,
-            "tools": [
-                {"name": d.call.name, "input": clean_json(d.call.input), "is_error": d.is_error}
-                for d in self.executed
-            ],
-        }
+        tools = [
+            {"name": d.call.name, "input": clean_json(d.call.input), "is_error": d.is_error}
+            for d in self.answering.executed
+        ]
+        sections = self.context.trace if self.context else []
+        return {"route": self.route, "sections": sections, "calls": self.answering.calls, "tools": tools}
 
     def _measure(self, finished: FinishedTurn) -> None:
-        name = self.route["name"]
+        name, said = self.route["name"], self.answering
         log.emit("turns_total", route=name, outcome=finished.status)
         log.emit("turn_latency_ms", ms=round(1000 * (time.monotonic() - self._began)), route=name)
-        if self._first_token is not None:
-            log.emit("time_to_first_token_ms", ms=round(1000 * (self._first_token - self._began)), route=name)
+        if said.first_token_at is not None:
+            log.emit(
+                "time_to_first_token_ms", ms=round(1000 * (said.first_token_at - self._began)), route=name
+            )
         if self.context is None:
             return
-        for section in self.context.trace:
-            if section["section"] == "previously_fetched":
-                log.emit("tool_results_injection_tokens", tokens=section["tokens"])
-        fresh = frozenset(d.call.name for d in self.executed)
-        recalled = read_recall(self.loaded["recall"])
-        if count := undated_values(self.text, recalled, fresh, self.begun.timezone):
+        if tokens := self.context.tokens("previously_fetched"):
+            log.emit("tool_results_injection_tokens", tokens=tokens)
+        fresh = frozenset(done.call.name for done in said.executed)
+        if count := undated_values(said.text, self.context.snapshots, fresh, self.begun.timezone):
             log.emit("undated_recall_total", severity="WARNING", count=count)
 
 

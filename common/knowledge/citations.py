@@ -30,12 +30,12 @@ def cited(answer: str, count: int) -> frozenset[int]:
     return frozenset(numbers)
 
 
-def number_sources(candidates: Sequence[Candidate]) -> str:
+def number_sources(candidates: Sequence[Candidate]) -> list[str]:
     """The entries as numbered sources for the prompt, in the order that `[n]` refers to."""
-    return "\n\n".join(
+    return [
         f"[{number}] {one_line(found.title, 200)}{f' ({one_line(found.url, 500)})' if found.url else ''}\n{found.content}"
         for number, found in enumerate(candidates, start=1)
-    )
+    ]
 
 
 def _passages(answer: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The one way to call a model: which model a task gets, tries and fallback, and what it cost. Knows no database."""
+"""The one way to call a model: tries, fallback, and what it cost. Knows no database; `routing` says which model a task gets."""
 
 from __future__ import annotations
 
@@ -7,92 +7,50 @@ import importlib
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from typing import Literal, cast, get_args
+from typing import cast
 
 from common import log
-from common.config import Settings, variable
-from common.errors import ConfigError
+from common.config import Settings
 from common.llm import prices
+from common.llm.routing import OFFLINE, ROUTES, TASKS, TIERS, Tier, check, choose
 from common.llm.types import (
     ModelChoice,
     ModelEvent,
     ModelRequest,
     Provider,
     ProviderError,
+    ProviderEvent,
     ProviderOverloaded,
     Stop,
-    Task,
+    StopReason,
     TextDelta,
     ToolCall,
     Usage,
 )
 from common.text import count_tokens, plain_tokens, to_json
 
-Tier = Literal["free", "pro"]
-TASKS: tuple[Task, ...] = get_args(Task)
-TIERS: tuple[Tier, ...] = get_args(Tier)
-
-OFFLINE = ModelChoice("offline", "offline-1")
-
-
-@dataclass(frozen=True)
-class Route:
-    """A row of the routing table: the settings that may name the models, and the models when these are empty."""
-
-    setting: str
-    model: ModelChoice
-    fallback_setting: str
-    fallback: ModelChoice
-
-
-# A fallback is of the other vendor, for an overload is seldom one model's alone. gemini-3.5-flash-lite is what Google names as the
-# successor of the retired gemini-2.5-flash, at its price.
-ROUTES: dict[tuple[Task, Tier], Route] = {
-    ("chat", "pro"): Route(
-        "chat_pro_model",
-        ModelChoice("claude", "claude-sonnet-5-5"),
-        "chat_fallback_model",
-        ModelChoice("gemini", "gemini-3.8-flash"),
-    ),
-    ("chat", "free"): Route(
-        "chat_free_model",
-        ModelChoice("claude", "claude-haiku-5-5"),
-        "chat_fallback_model",
-        ModelChoice("gemini", "gemini-3.5-flash-lite"),
-    ),
-    **{
-        ("skill", tier): Route(
-            "skill_model",
-            ModelChoice("claude", "claude-haiku-5-5"),
-            "skill_fallback_model",
-            ModelChoice("gemini", "gemini-3.5-flash-lite"),
-        )
-        for tier in TIERS
-    },
-    **{
-        ("wrap_up", tier): Route(
-            "wrap_up_model",
-            ModelChoice("gemini", "gemini-3.5-flash-lite"),
-            "wrap_up_fallback_model",
-            ModelChoice("claude", "claude-haiku-5-5"),
-        )
-        for tier in TIERS
-    },
-}
-
-# Provider -> its module and the setting without which it cannot be called.
-_PROVIDERS: dict[str, tuple[str, str | None]] = {
-    "claude": ("common.llm.claude", "anthropic_api_key"),
-    "gemini": ("common.llm.gemini", "vertex_project"),
-    "offline": ("common.llm.offline", None),
-}
+__all__ = [
+    "OFFLINE",
+    "ROUTES",
+    "TASKS",
+    "TIERS",
+    "Attempt",
+    "Tier",
+    "attempts",
+    "check",
+    "choose",
+    "preload",
+    "stream",
+    "worst_case_usd",
+]
 
 BACKOFF_SECONDS = (0.5, 1.5)
-# Today's Claude counts about 12 % more tokens than `count_tokens` reckons with, and a reservation must not fall short.
+# Claude 4.7 and later make about 30 % more tokens of a text than the models before them, which is all the room that `count_tokens`
+# leaves; a reservation must not fall short for it.
 _COUNT_MARGIN = Decimal("1.15")
 
 
@@ -114,34 +72,6 @@ def attempts(choice: ModelChoice, fallback: ModelChoice | None, jitter: float = 
     return (Attempt(choice), *again, *last)
 
 
-def choose(config: Settings, task: Task, tier: Tier) -> tuple[ModelChoice, ModelChoice | None]:
-    """The model of a task for a tier, and its fallback.
-
-    A model that the settings name must have its key or project, else ConfigError. A default without them becomes the offline
-    model; a default fallback without them, none: a real model's answer is never silently replaced by the offline one.
-    """
-    route = ROUTES[task, tier]
-    named = _named(config, route.setting)
-    choice = named or (route.model if _usable(config, route.model) else OFFLINE)
-    fallback = _named(config, route.fallback_setting)
-    if fallback is None and choice.provider != "offline" and _usable(config, route.fallback):
-        fallback = route.fallback
-    return choice, fallback
-
-
-def check(config: Settings, tasks: Iterable[Task] = TASKS) -> None:
-    """Raise ConfigError, at start, for a model that could not be called; in production also for one that would be offline by default."""
-    for task in tasks:
-        for tier in TIERS:
-            choice, _ = choose(config, task, tier)
-            route = ROUTES[task, tier]
-            if config.environment == "prod" and choice == OFFLINE and not getattr(config, route.setting):
-                raise ConfigError(
-                    f"{_needs(route.model)} is missing: production does not answer with the offline model by default. "
-                    f"Set it, or name a model in {variable(route.setting)}."
-                )
-
-
 def preload(config: Settings) -> threading.Thread:
     """Import the SDKs of the configured providers in the background, so that neither the start nor the first turn waits for them."""
     choices = {choice for key in ROUTES for choice in choose(config, *key) if choice}
@@ -149,8 +79,12 @@ def preload(config: Settings) -> threading.Thread:
 
     def load() -> None:
         for name in names:
-            provider = _provider(name, config)
-            getattr(provider, "preload", lambda: None)()
+            try:
+                _provider(name, config).preload()
+            except (
+                Exception
+            ) as error:  # the edge of a thread: the first call will meet the same error and tell
+                log.write_exception("A model's SDK could not be loaded ahead", error, provider=name)
 
     thread = threading.Thread(target=load, name="preload-models", daemon=True)
     thread.start()
@@ -165,7 +99,7 @@ def stream(
     config: Settings,
     sleep: Callable[[float], None] = time.sleep,
     cancelled: Callable[[], bool] = lambda: False,
-) -> Iterator[ModelEvent]:
+) -> Generator[ModelEvent]:
     """The events of one call: deltas and tool calls, then one `Stop`, priced; usage and cost include tries that failed.
 
     Overload, rate limit and timeout are tried again, then with the fallback, as long as nothing was yielded. Otherwise raises
@@ -177,7 +111,7 @@ def stream(
         if number > 1:
             sleep(attempt.wait_seconds)
         if cancelled():
-            yield spent.stop(attempt.choice, Stop("cancelled", "", ""))
+            yield spent.stop(attempt.choice, "cancelled")
             return
         spent.begin()
         try:
@@ -212,7 +146,7 @@ class Spent:
         self._known = Usage()
         self._text: list[str] = []
 
-    def saw(self, event: ModelEvent | Usage) -> None:
+    def saw(self, event: ProviderEvent) -> None:
         """Take note of an event of the current try."""
         if isinstance(event, Usage):
             self._known = event
@@ -229,15 +163,9 @@ class Spent:
         self.usage += usage
         self.cost_usd += prices.cost_usd(choice, usage)
 
-    def stop(self, choice: ModelChoice, stop: Stop) -> Stop:
-        """`stop` with the name of what answered and all that was spent."""
-        return replace(
-            stop,
-            model=stop.model or choice.model,
-            provider=choice.provider,
-            usage=self.usage,
-            cost_usd=self.cost_usd,
-        )
+    def stop(self, choice: ModelChoice, reason: StopReason, model: str = "") -> Stop:
+        """The end of the call, by what answered last, with all that was spent."""
+        return Stop(reason, model or choice.model, choice.provider, self.usage, self.cost_usd)
 
 
 def _one(
@@ -245,16 +173,16 @@ def _one(
 ) -> Iterator[ModelEvent]:
     """One try. Closing the provider's iterator, in whichever way this ends, closes its connection."""
     provider = _provider(choice.provider, config)
-    with closing(cast("Iterator[ModelEvent]", provider.stream(request, choice.model))) as events:  # type: ignore[type-var]
+    with closing(provider.stream(request, choice.model)) as events:
         for event in events:
             spent.saw(event)
             if isinstance(event, Stop):
                 spent.add(choice, event.usage)
-                yield spent.stop(choice, event)
+                yield spent.stop(choice, event.reason, event.model)
                 return
             if cancelled():
                 spent.end(choice)
-                yield spent.stop(choice, Stop("cancelled", "", ""))
+                yield spent.stop(choice, "cancelled")
                 return
             if not isinstance(event, Usage):
                 yield event
@@ -293,30 +221,5 @@ def _everything(request: ModelRequest) -> str:
 @functools.lru_cache(maxsize=8)
 def _provider(name: str, config: Settings) -> Provider:
     """The provider, one for each process and settings: its client keeps connections. The SDK is not imported yet."""
-    module = importlib.import_module(_PROVIDERS[name][0])
+    module = importlib.import_module(f"common.llm.{name}")
     return cast(Provider, module.provider(config))
-
-
-def _named(config: Settings, setting: str) -> ModelChoice | None:
-    """The model that a setting names, or None. Raises ConfigError for one that is no `provider:model` or cannot be called."""
-    text = getattr(config, setting)
-    if not text:
-        return None
-    provider, _, model = text.partition(":")
-    if provider not in _PROVIDERS or not model:
-        raise ConfigError(
-            f"{variable(setting)} must be provider:model with a provider of {', '.join(_PROVIDERS)}."
-        )
-    choice = ModelChoice(provider, model)
-    if not _usable(config, choice):
-        raise ConfigError(f"{variable(setting)} names {text}, and {_needs(choice)} is missing.")
-    return choice
-
-
-def _usable(config: Settings, choice: ModelChoice) -> bool:
-    need = _PROVIDERS[choice.provider][1]
-    return need is None or bool(getattr(config, need))
-
-
-def _needs(choice: ModelChoice) -> str:
-    return variable(_PROVIDERS[choice.provider][1] or "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal, Protocol
@@ -131,7 +131,10 @@ class Provider(Protocol):
     `ProviderFailed` where not. A `Stop`'s `cost_usd` is left at zero: `call` prices it.
     """
 
-    def stream(self, request: ModelRequest, model: str) -> Iterator[ProviderEvent]: ...
+    def stream(self, request: ModelRequest, model: str) -> Generator[ProviderEvent]: ...
+
+    def preload(self) -> None:
+        """Import the SDK and build the client ahead of the first call."""
 
 
 class ProviderError(Exception):

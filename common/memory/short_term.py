@@ -79,9 +79,9 @@ class ShortTerm:
         self.size -= gone.size if gone else 0
 
     def _expire(self, now: datetime) -> None:
-        # An entry from the future comes of a clock that was set back, and would never grow old.
+        # An entry far in the future comes of a clock that was set back, and would not grow old.
         for conversation_id, kept in list(self._kept.items()):
-            if timedelta(0) <= now - kept.at < self._limits[2]:
+            if abs(now - kept.at) < self._limits[2]:
                 break
             self._drop(conversation_id)
 

@@ -4,19 +4,8 @@ A bucket runs from its first local midnight until before the next one's; weeks b
 moment up to which the imported data reaches, and is *partial* unless the data reaches its end; what lies after `as_of` is not counted.
 The *end* of a bucket is its last moment, or `as_of` in the partial one.
 
-- `active_members`: people with at least one running subscription at the bucket's end. A subscription runs from `started_at` until before
-  `ended_at`; overlapping ones count the person once. Trials, paused and past-due ones run; `pending` ones never began.
-- `new_members`: people whose registration falls into the bucket. Who comes back later is not new again.
-- `cancelled_members`: people whose subscription ended in the bucket and who had none running at its end. Who changed plans or came back
-  before the bucket's end is not counted; who joined and left within the bucket is.
-- `churn_rate`: of the people active when the bucket began, the share in percent that was not active at its end; none if nobody was.
-- `mrr`: the prices of the subscriptions running at the bucket's end, each as its amount a month (a year's twelfth, a quarter's third, a
-  half year's sixth, a week's 52/12). One-time prices, unknown periods, trials and paused subscriptions count zero.
-- `revenue`: completed payments of the bucket, before refunds.
-- `refunds`: completed refunds of the bucket, on the day of the refund, whenever the payment was.
-- `arpu`: revenue of the bucket divided by its active members; none if nobody was active.
-
-Money is in minor units, one series a currency, the site's own first: sums never mix currencies.
+What each metric is stands in `DEFINITIONS`. Money is in minor units, one series a currency, the site's own first: sums never mix
+currencies.
 """
 
 from __future__ import annotations
@@ -45,6 +34,22 @@ METRICS: tuple[Metric, ...] = get_args(Metric)
 MONEY: frozenset[Metric] = frozenset({"mrr", "revenue", "refunds", "arpu"})
 LEVELS: frozenset[Metric] = frozenset({"active_members", "mrr"})
 """Metrics that are a state at a moment, so that a partial bucket's value is comparable; the others add up over a bucket."""
+
+DEFINITIONS: dict[Metric, str] = {
+    "active_members": "People with at least one running subscription at the end of the period (a level, not a sum). Who has several counts "
+    "once. Trials, paused and past-due subscriptions run; pending ones never began.",
+    "new_members": "People who registered in the period. Who comes back later is not new again.",
+    "cancelled_members": "People whose subscription ended in the period and who had none running at its end. Who changed plans or came "
+    "back before then is not counted; who joined and left within the period is.",
+    "churn_rate": "Of the people active when the period began, the share in percent who were not active at its end.",
+    "mrr": "Monthly recurring revenue: prices of the subscriptions running at the end of the period, each as its amount a month (a twelfth "
+    "of a year's price, a third of a quarter's, a sixth of a half year's, 52/12 of a week's). One-time prices, prices of unknown "
+    "period, trials and paused subscriptions count zero.",
+    "revenue": "Completed payments in the period, before refunds.",
+    "refunds": "Completed refunds in the period, on the day of the refund, whenever the payment was.",
+    "arpu": "Revenue of the period divided by the members active at its end.",
+}
+"""What each metric measures, in words for a model and its reader. An undefined value (nobody active) is none, not zero."""
 
 
 @dataclass(frozen=True)

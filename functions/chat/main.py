@@ -9,6 +9,7 @@ from flask import Request, Response
 
 from common import db
 from common.advisor import turn
+from common.advisor.events import Finished, TurnEvent
 from common.advisor.request import read_turn_request
 from common.conversations import Replay, renew_lease
 from common.http import Call, Endpoints, event_stream, json_response
@@ -51,9 +52,9 @@ def chat(call: Call) -> Response:
     return event_stream(ui_stream(events, **ids), HEADERS)
 
 
-def turn_document(events: Background[turn.TurnEvent]) -> Response:
+def turn_document(events: Background[TurnEvent]) -> Response:
     """The whole turn as one document; the problem instead when nothing was said."""
-    last = [event for event in events if isinstance(event, turn.Finished)][-1]
+    last = [event for event in events if isinstance(event, Finished)][-1]
     if last.error is not None and last.answer["status"] == "failed":
         raise last.error
     return json_response(last.answer)

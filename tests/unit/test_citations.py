@@ -91,6 +91,7 @@ def test_sources_are_numbered_by_position_with_title_and_address() -> None:
         uuid.uuid4(), "a", "Win-back\nmails", "https://club.example/a", "Send three.", now, now, 0.8, 1, True
     )
     second = Candidate(uuid.uuid4(), "b", "Pricing", None, "Raise it once a year.", now, now, 0.7, 2, True)
-    assert number_sources([first, second]) == (
-        "[1] Win-back mails (https://club.example/a)\nSend three.\n\n[2] Pricing\nRaise it once a year."
-    )
+    assert number_sources([first, second]) == [
+        "[1] Win-back mails (https://club.example/a)\nSend three.",
+        "[2] Pricing\nRaise it once a year.",
+    ]

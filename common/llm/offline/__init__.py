@@ -6,7 +6,7 @@ It gets what any model gets, a `ModelRequest`, and looks at nothing else. It pro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from common.config import Settings
 from common.llm.offline.engine import Step, step
@@ -18,7 +18,7 @@ from common.text import plain_tokens, to_json
 class Offline:
     """The provider "offline"; its one model is "offline-1"."""
 
-    def stream(self, request: ModelRequest, model: str) -> Iterator[ProviderEvent]:
+    def stream(self, request: ModelRequest, model: str) -> Generator[ProviderEvent]:
         """The answer word by word, or the calls; the same for the same request."""
         if request.task == "wrap_up":
             taken = Step(text=to_json(write_wrap_up(request.messages[-1].text, request.schema or {})))
@@ -35,6 +35,9 @@ class Offline:
         yield from taken.calls
         written = plain_tokens(taken.text) + sum(plain_tokens(to_json(c.input)) for c in taken.calls)
         yield Stop("tool_use" if taken.calls else "end", model, "offline", Usage(usage.input_tokens, written))
+
+    def preload(self) -> None:
+        """Nothing to load."""
 
 
 def provider(config: Settings) -> Offline:

@@ -10,7 +10,7 @@ from common.llm.offline.context import Context, read_context
 from common.llm.offline.question import Part, read_question
 from common.llm.offline.results import data_of, kpi_sentences, list_sentences
 from common.llm.types import Message, ModelRequest, ToolCall, ToolResult, ToolSpec
-from common.text import one_line
+from common.text import canonical_hash, one_line
 
 HAND_OVER = "hand_over"
 REMEMBER_TOOL = "update_customer_brain"
@@ -43,9 +43,9 @@ def step(request: ModelRequest) -> Step:
     if not turn.done:
         wanted = [(part, call) for part in parts if (call := _call_for(part, tools, context))]
         if not wanted and HAND_OVER in tools:
-            return Step(calls=_numbered([(HAND_OVER, {"reason": _reason(parts)})]))
+            return Step(calls=_identified(request, [(HAND_OVER, {"reason": _reason(parts)})]))
         if wanted:
-            return Step(calls=_numbered([call for _, call in wanted]))
+            return Step(calls=_identified(request, [call for _, call in wanted]))
     only_tools = request.task == "skill"
     said = [_say(part, turn, tools, context, only_tools) for part in parts]
     return Step(text="\n\n".join(dict.fromkeys(s for s in said if s)))
@@ -133,8 +133,9 @@ def _reason(parts: tuple[Part, ...]) -> str:
     return f"needs what this skill lacks: {', '.join(sorted(kinds))}"
 
 
-def _numbered(calls: list[tuple[str, dict[str, Any]]]) -> tuple[ToolCall, ...]:
+def _identified(request: ModelRequest, calls: list[tuple[str, dict[str, Any]]]) -> tuple[ToolCall, ...]:
+    """The calls with ids that are the same for the same request and differ between a skill's and the Advisor's in one turn."""
     return tuple(
-        ToolCall(f"offline_{number}", name, arguments)
-        for number, (name, arguments) in enumerate(calls, start=1)
+        ToolCall(f"offline_{canonical_hash([request.task, at, name, arguments])[:16]}", name, arguments)
+        for at, (name, arguments) in enumerate(calls)
     )

@@ -1,0 +1,59 @@
+"""The retrieval log: which entries of the knowledge base an answer's search returned, showed to the model, and were cited."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from common import log
+from common.knowledge.search import Candidate
+
+LOCK_TIMEOUT_MS = 2000
+
+
+def log_retrieval(
+    connection: Connection,
+    *,
+    user_id: uuid.UUID,
+    message_id: uuid.UUID,
+    trace: Sequence[Candidate],
+    cited: frozenset[uuid.UUID],
+    created_at: datetime,
+) -> None:
+    """Write one row for each candidate, in a SAVEPOINT: whatever goes wrong here costs the log, never the answer."""
+    if not trace:
+        return
+    try:
+        with connection.begin_nested():
+            connection.execute(
+                sa.text("select set_config('lock_timeout', :ms, true)"), {"ms": str(LOCK_TIMEOUT_MS)}
+            )
+            connection.execute(
+                sa.text("""
+                    insert into retrieval_events (message_id, user_id, entry_id, rank, score, surfaced, cited, created_at)
+                    select :message_id, :user_id, e.entry_id, e.rank, e.score, e.surfaced, e.cited, :created_at
+                    from unnest(cast(:entries as uuid[]), cast(:ranks as smallint[]), cast(:scores as float8[]),
+                                cast(:surfaced as boolean[]), cast(:cited as boolean[]))
+                        as e (entry_id, rank, score, surfaced, cited)
+                """),
+                {
+                    "message_id": message_id,
+                    "user_id": user_id,
+                    "entries": [c.entry_id for c in trace],
+                    "ranks": [c.rank for c in trace],
+                    "scores": [c.score for c in trace],
+                    "surfaced": [c.surfaced for c in trace],
+                    "cited": [c.surfaced and c.entry_id in cited for c in trace],
+                    "created_at": created_at.astimezone(UTC).replace(tzinfo=None),
+                },
+            )
+    except sa.exc.DBAPIError as exc:
+        if exc.connection_invalidated:
+            raise
+        log.write_exception("retrieval log not written", exc)
+    else:
+        log.emit("retrieval_events_persisted_total", row_count=len(trace))
