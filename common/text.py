@@ -44,7 +44,7 @@ def sanitise(text: str, limit: int = 20_000) -> str:
         if shorter == visible:
             break
         visible = shorter
-    quoted = _ROLE.sub(r"\1\2\3\u2236", _FENCE.sub("\u2039", visible))
+    quoted = _ROLE.sub(r"\1\2\3" + "\u2236", _FENCE.sub("\u2039", visible))
     return quoted if len(quoted) <= limit else quoted[: limit - 1].rstrip() + "…"
 
 
