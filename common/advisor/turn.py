@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from common import accounts, conversations, db, entitlements, events, log
@@ -74,7 +75,12 @@ def begin(
             )
             return begun if isinstance(begun, Replay) else (begun, charge)
 
-    return db.retried(work)
+    try:
+        return db.retried(work)
+    except sa.exc.DBAPIError as exc:
+        if not db.is_duplicate(exc):
+            raise
+    return db.retried(work)  # the same turn came twice at once: now the faster one is seen
 
 
 def replay(identity: Identity, again: Replay, *, config: Settings, now: datetime) -> dict[str, Any]:
