@@ -4,8 +4,6 @@ Nothing is written for what is already so, which is how a second import of a fil
 whatever the size of the file.
 """
 
-# ruff: noqa: S608 - statements are put together from the tables' own column lists below; every value is bound
-
 from __future__ import annotations
 
 import uuid
