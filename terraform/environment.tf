@@ -5,7 +5,6 @@ locals {
     MEMBERINTEL_ENVIRONMENT            = var.environment
     MEMBERINTEL_CLOUD_SQL_INSTANCE     = "${var.project_id}:${var.region}:${google_sql_database_instance.main.name}"
     MEMBERINTEL_CLOUD_SQL_DATABASE     = google_sql_database.memberintel.name
-    MEMBERINTEL_PUBLISHER              = "pubsub"
     MEMBERINTEL_PUBSUB_PROJECT         = var.project_id
     MEMBERINTEL_RETRIEVAL_SINK         = var.warehouse.sink
     MEMBERINTEL_BIGQUERY_DATASET       = var.warehouse.export ? "${var.project_id}.${google_bigquery_dataset.warehouse.dataset_id}" : ""
