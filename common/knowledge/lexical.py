@@ -39,14 +39,14 @@ from (
     from brain_entries e, unnest(e.lexemes) as term, lateral {weight("e", "term")} as w(weight)
     where e.tenant_id = 'global'
 ) as weighed
-where place <= {CHAMPIONS}
+where place <= :champions
 group by lexeme
 union all
 select '', count(*), '{{}}', '{{}}' from brain_entries where tenant_id = 'global'
 """
 
 
-def count_terms(connection: Connection) -> None:
-    """Make `brain_terms` anew from the entries of the knowledge base. As owner; readers see the old table until it commits."""
+def count_terms(connection: Connection, *, champions: int = CHAMPIONS) -> None:
+    """Make `brain_terms` anew from the entries of the knowledge base. As owner; readers see the old rows until it commits."""
     connection.execute(sa.text("delete from brain_terms"))
-    connection.execute(sa.text(_COUNT))
+    connection.execute(sa.text(_COUNT), {"champions": champions})
