@@ -98,7 +98,20 @@ class Corpus:
             lines = []
             for n in range(start, min(start + 5000, self.entries)):
                 attributes = json.dumps({"stage": STAGES[n % 7 + n % 4], "platform": PLATFORMS[n // 3 % 4]})
-                row = (str(uuid.uuid4()), "global", COLLECTIONS[n // 5 % 4], f"d{n // 4}", f"w{n % 997}", " ".join(self.words[n]), str(n), attributes, str(scaled[n].tolist()), Synthetic.name, now, now)  # fmt: skip
+                row = [
+                    str(uuid.uuid4()),
+                    "global",
+                    COLLECTIONS[n // 5 % 4],
+                    f"d{n // 4}",
+                    f"w{n % 997}",
+                    " ".join(self.words[n]),
+                    str(n),
+                    attributes,
+                    str(scaled[n].tolist()),
+                    Synthetic.name,
+                    now,
+                    now,
+                ]
                 lines.append("\t".join(row))
             cursor.execute(
                 "copy brain_entries (id, tenant_id, collection, document, title, content, content_hash, attributes, embedding,"
