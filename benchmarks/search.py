@@ -4,7 +4,7 @@
 
 Entries are synthetic: vectors of 384 dimensions in clusters, texts of words drawn by Zipf's law with words of the cluster's own among
 them, four chunks a document, collections and attributes for filters. A query lies near an entry and shares some of its words. *Exact* is
-the same search with the vector scan without an index and with complete lists of entries for each word. *Bare* is one pgvector query by
+the same search, given the true nearest neighbours (by numpy) and complete lists of entries for each word. *Bare* is one pgvector query by
 the same index, as the same role, at the same `ef_search`; the two are timed in turn within one run. `recall@5` is the share of the exact
 search's first five that the real one has among its first five.
 """
@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import sqlalchemy as sa
@@ -29,7 +30,7 @@ from sqlalchemy import Connection
 from benchmarks.locomo import Database, add_user, database
 from common.config import Settings
 from common.db import make_engine, user_transaction
-from common.knowledge import lexical
+from common.knowledge import lexical, search
 from common.knowledge.ingest import make_index
 from common.knowledge.search import EF_SEARCH, SearchResult, search_brain, vector_text
 
@@ -72,14 +73,19 @@ class Corpus:
         ranks = np.arange(1, VOCABULARY + 1)
         self.zipf = (1 / ranks) / (1 / ranks).sum()
         self.vectors = self.centres[self.cluster] + 0.8 * self.random.normal(size=(entries, DIMENSIONS))
-        self.words = [self._text(cluster) for cluster in self.cluster]
+        self.unit = (self.vectors / np.linalg.norm(self.vectors, axis=1, keepdims=True)).astype(np.float32)
+        self.words = self._texts()
+        self.ids = [str(uuid.UUID(bytes=self.random.bytes(16), version=4)) for _ in range(entries)]
+        self.collection = np.array([COLLECTIONS[n // 5 % 4] for n in range(entries)])
+        self.stage = np.array([STAGES[n % 7 + n % 4] for n in range(entries)])
 
-    def _text(self, cluster: int) -> list[str]:
-        common = self.random.choice(VOCABULARY, size=40, p=self.zipf)
-        own = self.random.choice(self.topics[cluster], size=20)
-        words = np.concatenate([common, own])
-        self.random.shuffle(words)
-        return [f"w{word}" for word in words]
+    def _texts(self) -> list[list[str]]:
+        common = self.random.choice(VOCABULARY, size=(self.entries, 40), p=self.zipf)
+        own = np.take_along_axis(
+            self.topics[self.cluster], self.random.integers(40, size=(self.entries, 20)), axis=1
+        )
+        words = self.random.permuted(np.concatenate([common, own], axis=1), axis=1)
+        return [[f"w{word}" for word in row] for row in words.tolist()]
 
     def queries(self, count: int) -> list[Query]:
         made = []
@@ -89,6 +95,15 @@ class Corpus:
             made.append(Query(" ".join(words), (vector / np.linalg.norm(vector)).tolist()))
         return made
 
+    def nearest(self, query: Query, options: dict[str, Any], count: int) -> list[str]:
+        """The ids of the entries nearest to the query among those that the filter leaves."""
+        similarity = self.unit @ np.array(query.vector, dtype=np.float32)
+        if "collection" in options:
+            similarity[self.collection != options["collection"]] = -2
+        if "attributes" in options:
+            similarity[self.stage != options["attributes"]["stage"]] = -2
+        return [self.ids[n] for n in np.argsort(-similarity)[:count]]
+
     def copy(self, connection: Connection) -> None:
         """Load the entries by COPY. Whole numbers in the vectors, for cosine does not know length."""
         now = "2026-05-12 10:00+00"
@@ -97,11 +112,11 @@ class Corpus:
         for start in range(0, self.entries, 5000):
             lines = []
             for n in range(start, min(start + 5000, self.entries)):
-                attributes = json.dumps({"stage": STAGES[n % 7 + n % 4], "platform": PLATFORMS[n // 3 % 4]})
+                attributes = json.dumps({"stage": self.stage[n], "platform": PLATFORMS[n // 3 % 4]})
                 row = [
-                    str(uuid.uuid4()),
+                    self.ids[n],
                     "global",
-                    COLLECTIONS[n // 5 % 4],
+                    self.collection[n],
                     f"d{n // 4}",
                     f"w{n % 997}",
                     " ".join(self.words[n]),
@@ -134,12 +149,13 @@ def run(entries: int, queries: int) -> dict[str, Any]:
             connection.execute(sa.text("vacuum analyze brain_entries"))
         asked = corpus.queries(queries)
         user_id, _ = add_user(found.superuser)
-        exact = _exact(found, owner, user_id, asked)
+        exact = _exact(found, owner, user_id, corpus, asked)
         started = time.perf_counter()
         _count(owner, lexical.CHAMPIONS)
         counted = time.perf_counter() - started
         recall = {
-            name: round(_recall(found, user_id, asked, options, exact[name]), 4) for name, options in FILTERS.items()
+            name: round(_recall(found, user_id, asked, options, exact[name]), 4)
+            for name, options in FILTERS.items()
         }
         timed = {name: _timed(found, user_id, asked, options) for name, options in FILTERS.items()}
         return {
@@ -162,28 +178,48 @@ def _count(owner: sa.Engine, champions: int) -> None:
         connection.execute(sa.text("vacuum analyze brain_terms"))
 
 
-def _search(connection: Connection, user_id: uuid.UUID, query: Query, options: dict[str, Any]) -> SearchResult:
+def _search(
+    connection: Connection, user_id: uuid.UUID, query: Query, options: dict[str, Any]
+) -> SearchResult:
     asked = {"collection": "knowledge", **options}
     return search_brain(
-        connection, user_id=user_id, query=query.text, query_embedding=query.vector, model=Synthetic.name, **asked
+        connection,
+        user_id=user_id,
+        query=query.text,
+        query_embedding=query.vector,
+        model=Synthetic.name,
+        **asked,
     )
 
 
-def _exact(found: Database, owner: sa.Engine, user_id: uuid.UUID, asked: list[Query]) -> dict[str, list[list[uuid.UUID]]]:
-    """The first five of each query by filter, from complete scans."""
+def _exact(
+    found: Database, owner: sa.Engine, user_id: uuid.UUID, corpus: Corpus, asked: list[Query]
+) -> dict[str, list[list[uuid.UUID]]]:
+    """The first five of each query by filter: the real search, given the true nearest neighbours and complete lists for each word."""
     _count(owner, 10**9)
     results: dict[str, list[list[uuid.UUID]]] = {}
     for name, options in FILTERS.items():
         results[name] = []
+        count = 5 * (search.OVER_FETCH_WITH_PROFILE if "profile" in options else search.OVER_FETCH)
         for query in asked:
-            with user_transaction(user_id, source=found.app) as connection:
-                connection.execute(sa.text("select set_config('enable_indexscan', 'off', true)"))
+            ids = ",".join(corpus.nearest(query, options, count))
+            given = f"union (select unnest(cast(string_to_array('{ids}', ',') as uuid[])))"
+            search._statement.cache_clear()
+            with (
+                mock.patch.object(search, "_BY_MEANING", given),
+                user_transaction(user_id, source=found.app) as connection,
+            ):
                 results[name].append([c.entry_id for c in _search(connection, user_id, query, options).top])
+    search._statement.cache_clear()
     return results
 
 
 def _recall(
-    found: Database, user_id: uuid.UUID, asked: list[Query], options: dict[str, Any], exact: list[list[uuid.UUID]]
+    found: Database,
+    user_id: uuid.UUID,
+    asked: list[Query],
+    options: dict[str, Any],
+    exact: list[list[uuid.UUID]],
 ) -> float:
     shares = []
     for query, wanted in zip(asked, exact, strict=True):
@@ -215,7 +251,9 @@ def _bare(options: dict[str, Any]) -> Callable[[Connection, Query], object]:
     return ask
 
 
-def _timed(found: Database, user_id: uuid.UUID, asked: list[Query], options: dict[str, Any]) -> dict[str, float]:
+def _timed(
+    found: Database, user_id: uuid.UUID, asked: list[Query], options: dict[str, Any]
+) -> dict[str, float]:
     """Milliseconds of the two, in turn; each within a transaction that is already open and set up."""
     bare = _bare(options)
     took: dict[str, list[float]] = {"search": [], "bare": []}
@@ -224,7 +262,9 @@ def _timed(found: Database, user_id: uuid.UUID, asked: list[Query], options: dic
         for kind in order:
             with user_transaction(user_id, source=found.app) as connection:
                 connection.execute(
-                    sa.text("select set_config('hnsw.ef_search', :ef, true), set_config('hnsw.iterative_scan', 'strict_order', true)"),
+                    sa.text(
+                        "select set_config('hnsw.ef_search', :ef, true), set_config('hnsw.iterative_scan', 'strict_order', true)"
+                    ),
                     {"ef": str(EF_SEARCH)},
                 )
                 started = time.perf_counter()
@@ -243,7 +283,9 @@ def _timed(found: Database, user_id: uuid.UUID, asked: list[Query], options: dic
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--entries", type=int, default=100_000)
     parser.add_argument("--queries", type=int, default=100)
     parser.add_argument("--json", type=Path, help="also write the figures here")
