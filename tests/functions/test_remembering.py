@@ -104,12 +104,13 @@ def test_texts_are_embedded_while_no_connection_is_held(
     assert len(memories(system)) == 2
 
 
+@pytest.mark.parametrize("error", [Unavailable(), RuntimeError("a fault of the SDK")])
 def test_a_memory_is_kept_without_a_vector_while_the_embedding_model_is_away(
-    system: System, monkeypatch: pytest.MonkeyPatch
+    system: System, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     class Away(HashedEmbedder):
         def embed(self, texts: Any, *, kind: Any) -> Any:
-            raise Unavailable()
+            raise error
 
     monkeypatch.setattr(turn, "embedder", lambda _config: Away())
     play(monkeypatch, [keep("Prefers short answers.")], ["Noted."])
