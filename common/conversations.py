@@ -109,6 +109,8 @@ class FinishedTurn:
     error: str | None = None
 
 
+# The session is locked with its conversation, so that it cannot end between here and the turn's first write. Whoever locks several rows
+# takes them in this order, or two transactions could wait for each other: conversation, session, turn, counters, event.
 _STANDING = sa.text("""
     select c.id as conversation_id, c.version, c.remember, s.id as session_id,
            r.id as running_id, r.lease_until as running_until,
@@ -124,7 +126,10 @@ _STANDING = sa.text("""
           and (id = coalesce(cast(:conversation_id as uuid), p.conversation_id)
                or (cast(:conversation_id as uuid) is null and client_id = cast(:client_id as text)))
         for update) c on true
-    left join sessions s on s.user_id = :user_id and s.conversation_id = c.id and s.ended_at is null
+    left join lateral (
+        select id from sessions
+        where user_id = :user_id and conversation_id = c.id and ended_at is null
+        for update) s on true
     left join turns r on r.user_id = :user_id and r.conversation_id = c.id and r.status = 'running'
     left join lateral (
         select * from sites
@@ -335,12 +340,18 @@ def renew_lease(connection: Connection, begun: BegunTurn, *, now: datetime) -> b
     return renewed.rowcount == 1
 
 
-# Every part hangs on `held`: a turn that lost its lease, or whose conversation was deleted, changes nothing.
+# Every part hangs on `held`: a turn that lost its lease, or whose conversation was deleted, changes nothing. `standing` and the order of
+# the last select keep the order in which rows are locked. Who asked for the session's end while this turn ran still gets it.
 _FINISH = sa.text(f"""
-    with held as (
+    with standing as materialized (
+        select c.id from conversations c join sessions s on s.conversation_id = c.id
+        where c.id = :conversation_id and c.user_id = :user_id and s.id = :session_id and s.user_id = :user_id
+        for update of c, s),
+    held as (
         update turns set status = :status, error = :error, route = cast(:route as jsonb), trace = cast(:trace as jsonb),
                          finished_at = :now
-        where id = :turn_id and user_id = :user_id and lease = :lease and status = 'running'
+        from standing
+        where turns.id = :turn_id and turns.user_id = :user_id and lease = :lease and status = 'running'
         returning conversation_id, session_id),
     settled as ({entitlements.SETTLE}),
     counted as ({entitlements.COUNT}),
@@ -349,7 +360,11 @@ _FINISH = sa.text(f"""
         where c.id = held.conversation_id and c.user_id = :user_id
         returning c.version),
     session as (
-        update sessions s set last_activity_at = :now from held where s.id = held.session_id and s.user_id = :user_id),
+        update sessions s set last_activity_at = :now,
+            ended_at = case when :ends then cast(:now as timestamptz) end,
+            end_reason = case when :ends then 'client' end
+        from held where s.id = held.session_id and s.user_id = :user_id
+        returning s.conversation_id),
     superseded as (
         update messages m set superseded_at = :now from held
         where :regenerate and m.conversation_id = held.conversation_id and m.user_id = :user_id and m.role = 'assistant'
@@ -367,14 +382,15 @@ _FINISH = sa.text(f"""
         from held where :has_results),
     quiet as (
         insert into outbox_events (user_id, conversation_id, type, payload, dedupe_key, deliver_after, created_at)
-        select :user_id, held.conversation_id, 'session-ended', cast(:session_payload as jsonb), :session_key, :quiet_until,
+        select :user_id, session.conversation_id, 'session-ended', cast(:session_payload as jsonb), :session_key, :quiet_until,
                :now
-        from held
+        from session
         on conflict (dedupe_key) do update set
-            payload = excluded.payload, deliver_after = excluded.deliver_after, published_at = null, attempts = 0,
-            postponements = 0, dead_at = null
+            payload = case when outbox_events.payload->>'trigger' = 'client' then outbox_events.payload else excluded.payload end,
+            deliver_after = case when outbox_events.payload->>'trigger' = 'client' then :now else excluded.deliver_after end,
+            published_at = null, attempts = 0, postponements = 0, dead_at = null
         returning id)
-    select (select count(*) from held) as held, (select id from quiet) as session_event
+    select (select count(*) from held) as held, (select count(*) from counted) as counted, (select id from quiet) as session_event
 """)
 
 
@@ -394,7 +410,9 @@ def finish_turn(
     """
     charge, stop = settled
     event_id = uuid.uuid4() if finished.tool_results else None
-    due, trigger = (now, "client") if begun.end_session else (now + quiet, "quiet")
+    # A turn that failed will be sent again, and then ends the session.
+    ends = begun.end_session and finished.status != "failed"
+    due, trigger = (now, "client") if ends else (now + quiet, "quiet")
     row = connection.execute(
         _FINISH,
         {
@@ -404,6 +422,9 @@ def finish_turn(
             "trace": to_json(finished.trace),
             "turn_id": begun.turn_id,
             "user_id": begun.account.user_id,
+            "conversation_id": begun.conversation_id,
+            "session_id": begun.session_id,
+            "ends": ends,
             "lease": begun.lease,
             "regenerate": begun.regenerate,
             "user_message_id": begun.user_message_id,
@@ -424,7 +445,7 @@ def finish_turn(
     if row.held != 1:
         raise LeaseLost()
     results = [Event(event_id, "tool-results")] if event_id else []
-    return results + ([Event(row.session_event, "session-ended")] if begun.end_session else [])
+    return results + ([Event(row.session_event, "session-ended")] if ends else [])
 
 
 def _results_payload(begun: BegunTurn, finished: FinishedTurn) -> dict[str, Any]:
