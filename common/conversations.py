@@ -77,6 +77,7 @@ class BegunTurn:
     started_at: datetime
     regenerate: bool = False
     end_session: bool = False
+    new_message: bool = True
 
     @property
     def timezone(self) -> str:
@@ -172,7 +173,7 @@ def begin_turn(
             raise Conflict("An answer in this conversation is still being written.")
         _close_crashed(connection, account.user_id, standing.running_id, now)
     begun = _new_turn(account, standing, request, now)
-    _write_begun(connection, begun, request, charge, standing.message_id is None, quiet, quiet_elsewhere)
+    _write_begun(connection, begun, request, charge, quiet, quiet_elsewhere)
     return begun
 
 
@@ -233,6 +234,7 @@ def _new_turn(account: Account, standing: Row[Any], request: TurnRequest, now: d
         started_at=now,
         regenerate=request.regenerate,
         end_session=request.end_session,
+        new_message=standing.message_id is None,
     )
 
 
@@ -279,7 +281,6 @@ def _write_begun(
     begun: BegunTurn,
     request: TurnRequest,
     charge: Charge,
-    new_message: bool,
     quiet: timedelta,
     quiet_elsewhere: timedelta,
 ) -> None:
@@ -302,7 +303,7 @@ def _write_begun(
             "lease_until": now + LEASE,
             "user_message_id": begun.user_message_id,
             "message": begun.message,
-            "new_message": new_message,
+            "new_message": begun.new_message,
             "new_conversation": begun.version == 0,
             "elsewhere_until": now + quiet_elsewhere,
             **_session_end(begun, now + quiet, "quiet"),
@@ -454,6 +455,26 @@ def _results_payload(begun: BegunTurn, finished: FinishedTurn) -> dict[str, Any]
         "site_id": str(begun.site.id) if begun.site else None,
         "results": finished.tool_results,
     }
+
+
+def delete_message(connection: Connection, user_id: uuid.UUID, message_id: uuid.UUID) -> None:
+    """Delete a message with its snapshots, those not yet written included, and raise the conversation's version, so that no process
+    goes on with the message in its memory. Raises NotFound when it is not there or not theirs."""
+    deleted = connection.execute(
+        sa.text("""
+            with gone as (
+                delete from messages where id = :message_id and user_id = :user_id returning id, conversation_id),
+            waiting as (
+                delete from outbox_events e using gone
+                where e.user_id = :user_id and e.type = 'tool-results' and e.conversation_id = gone.conversation_id
+                  and e.payload->>'message_id' = cast(gone.id as text))
+            update conversations c set version = c.version + 1 from gone
+            where c.id = gone.conversation_id and c.user_id = :user_id
+        """),
+        {"message_id": message_id, "user_id": user_id},
+    )
+    if deleted.rowcount != 1:
+        raise NotFound("There is no such message.")
 
 
 # A column of the statement that loads a turn's context: the last messages before the turn's own, oldest first.

@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Engine, Row
 
 from common import log
 from common.config import Settings
-from common.db import set_user, transaction
+from common.db import error_name, set_user, transaction
 from common.errors import AppError, InvalidRequest
 from common.text import to_json
 
@@ -172,7 +172,7 @@ def attempt(event: Event, work: Callable[[], str], *, now: datetime, source: Eng
     except AppError:
         raise  # the database is away: no fault of the event
     except Exception as exc:
-        if fail_event(event, type(exc).__name__, now=now, source=source):
+        if fail_event(event, error_name(exc), now=now, source=source):
             log.write_exception("event is dead", exc, event_type=event.type)
             return "dead"
         raise
@@ -229,7 +229,7 @@ def not_now(row: Row[Any] | None, now: datetime) -> str:
 
 
 def fail_event(event: Event, error: str, *, now: datetime, source: Engine | None = None) -> bool:
-    """Count a failed attempt; returns whether the event is dead now. `error` is a type's name, never a message."""
+    """Count a failed attempt; returns whether the event is dead now. `error` is a name or a code, never a message."""
     with transaction("jobs", source=source) as connection:
         row = connection.execute(
             sa.text("""

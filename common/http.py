@@ -207,6 +207,13 @@ def json_response(value: Any, status: int = 200, headers: dict[str, str] | None 
     return Response(to_json(value), status=status, headers=headers, mimetype="application/json")
 
 
+def no_content() -> Response:
+    """The answer to what is done and has nothing to show."""
+    response = Response(status=204)
+    del response.headers["Content-Type"]
+    return response
+
+
 def problem(error: AppError) -> Response:
     """`error` as an RFC 9457 problem document with a stable `type`."""
     document = {

@@ -30,7 +30,7 @@ def clean_text(text: str) -> str:
 
 
 # A fence is `<data …>` to `</data>`; what could open or close one is defused, not removed, so that nothing left over can join into one.
-_FENCE = re.compile(r"<(?=[\s/]*data\b)", re.IGNORECASE)
+_FENCE = re.compile(r"<(?=[\s/]*data)", re.IGNORECASE)
 _ROLE = re.compile(r"^(\s*)(human|assistant|system|user|tool)(\s*):", re.IGNORECASE | re.MULTILINE)
 _SPECIAL_TOKEN = re.compile(r"<\|[^|>\n]{0,40}\|>|\[/?INST\]|<</?SYS>>", re.IGNORECASE)
 
@@ -39,12 +39,11 @@ def sanitise(text: str, limit: int = 20_000) -> str:
     """`text` as it may stand in a later prompt: nothing invisible, no fence, role or special-token marker that could end its
     quotation, at most `limit` characters. Sanitising twice changes nothing."""
     visible = _INVISIBLE.sub("", clean_text(unicodedata.normalize("NFC", text)))
-    for _ in range(4):
-        shorter = _SPECIAL_TOKEN.sub("", visible)
-        if shorter == visible:
-            break
+    while (
+        shorter := _SPECIAL_TOKEN.sub("", visible)
+    ) != visible:  # what is removed may have stood between halves of another
         visible = shorter
-    quoted = _ROLE.sub(r"\1\2\3\u2236", _FENCE.sub("\u2039", visible))
+    quoted = _ROLE.sub(r"\1\2\3" + "\u2236", _FENCE.sub("\u2039", visible))
     return quoted if len(quoted) <= limit else quoted[: limit - 1].rstrip() + "…"
 
 
@@ -57,6 +56,11 @@ def one_line(text: str, limit: int) -> str:
     """`text` as at most `limit` characters on one line, invisible characters dropped, cut with an ellipsis."""
     flat = " ".join(_INVISIBLE.sub("", clean_text(unicodedata.normalize("NFC", text))).split())
     return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
+
+
+def plain_words(text: str) -> str:
+    """The words of `text` in lower case, a space between two of them: equal for texts that differ in spacing and punctuation alone."""
+    return " ".join(re.findall(r"\w+", sanitise(text).casefold())) or text
 
 
 def clean_json(value: Any, *, depth: int = 0) -> Any:

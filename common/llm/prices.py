@@ -1,7 +1,7 @@
 """What a model's tokens cost, in US dollars per million.
 
-Read on 2026-11-30 from "Pricing" and the model pages "Claude Sonnet 5.5" and "Claude Haiku 5.5" of platform.claude.com, and from
-"Gemini Developer API pricing" of ai.google.dev, with which the Agent Platform (Vertex AI) charges the same at its global endpoint.
+Read on 2026-11-30: Claude's from "Pricing" and the model pages "Claude Sonnet 5.5" and "Claude Haiku 5.5" of platform.claude.com;
+Gemini's are the list prices of "Gemini Developer API pricing" of ai.google.dev, to be compared with Vertex AI's first invoice.
 """
 
 from __future__ import annotations

@@ -74,9 +74,12 @@ def _summary(snapshot: Snapshot, zone: ZoneInfo) -> str:
     tool = tools().get(snapshot.tool_name)
     earlier_day = snapshot.earlier_at.astimezone(zone).date() if snapshot.earlier_at else None
     earlier = dict(snapshot.earlier_signals) if snapshot.earlier_signals is not None else None
-    if tool is None:  # a tool that this release no longer has
-        return generic_summary(dict(snapshot.signals), earlier, earlier_day)
-    return one_line(tool.summarise(dict(snapshot.signals), earlier, earlier_day), MAX_SUMMARY)
+    try:
+        # The tool may be gone from this release, or have changed what its signals are.
+        summary = tool.summarise(dict(snapshot.signals), earlier, earlier_day) if tool else None
+    except (LookupError, StopIteration, TypeError, ValueError):
+        summary = None
+    return one_line(summary or generic_summary(dict(snapshot.signals), earlier, earlier_day), MAX_SUMMARY)
 
 
 def generic_summary(signals: dict[str, Any], earlier: dict[str, Any] | None, day: date | None) -> str:

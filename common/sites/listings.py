@@ -63,7 +63,7 @@ _STANDING = f"""standing as (
     where user_id = :user_id and site_id = :site_id and status <> 'pending' and started_at <= cast(:as_of as timestamptz)
       and {_ON_PLAN.format(table="subscriptions")}
     group by member_id
-)"""  # noqa: S608 - made of constants; values are bound
+)"""
 
 _MEMBERSHIPS = f"""
 with found as (
@@ -77,7 +77,7 @@ with found as (
       and (cast(:plans as uuid[]) is null or p.id = any(cast(:plans as uuid[])))
 )
 select *, count(*) over () as total from found where {_OF_STATUS}
-order by active_members desc, name, id limit :limit"""  # noqa: S608
+order by active_members desc, name, id limit :limit"""
 
 _MEMBERS = f"""
 with {_STANDING}, found as (
@@ -97,7 +97,7 @@ select page.*, (
     where s.user_id = :user_id and s.member_id = page.id and s.status <> 'pending'
       and s.started_at <= cast(:as_of as timestamptz) and (s.ended_at is null or s.ended_at > cast(:as_of as timestamptz))
 ) as plans
-from page order by registered_at desc nulls last, id"""  # noqa: S608
+from page order by registered_at desc nulls last, id"""
 
 _CANCELLATIONS = f"""
 with running as (
@@ -114,7 +114,7 @@ with running as (
     where s.user_id = :user_id and s.site_id = :site_id and s.status <> 'pending' and {_ON_PLAN.format(table="s")}
       and {_IN_TIME.format(column="s.ended_at")} and {_NAMED.format(columns="m.name, m.email")}
 )
-select *, count(*) over () as total from found where {_OF_STATUS} order by ended_at desc, id limit :limit"""  # noqa: S608
+select *, count(*) over () as total from found where {_OF_STATUS} order by ended_at desc, id limit :limit"""
 
 _FOUND_TRANSACTIONS = f"""found as (
     select t.id, t.kind, t.amount_minor, t.currency, t.occurred_at, t.description, m.name, m.email, p.name as plan,
@@ -127,17 +127,17 @@ _FOUND_TRANSACTIONS = f"""found as (
       and (cast(:min_amount as numeric) is null or t.amount_minor >= cast(:min_amount as numeric) * case
            when t.currency = any(cast(:zero_decimal as text[])) then 1
            when t.currency = any(cast(:three_decimal as text[])) then 1000 else 100 end)
-)"""  # noqa: S608
+)"""
 
 _TRANSACTIONS = f"""
 with {_FOUND_TRANSACTIONS}
-select *, count(*) over () as total from found where {_OF_STATUS} order by occurred_at desc, id limit :limit"""  # noqa: S608
+select *, count(*) over () as total from found where {_OF_STATUS} order by occurred_at desc, id limit :limit"""
 
 _SUMS = f"""
 with {_FOUND_TRANSACTIONS}
 select currency, cast(coalesce(sum(amount_minor) filter (where status = 'complete'), 0) as numeric) as payments,
        cast(coalesce(sum(amount_minor) filter (where status = 'refunded'), 0) as numeric) as refunds
-from found where {_OF_STATUS} and status in ('complete', 'refunded') group by currency order by currency"""  # noqa: S608
+from found where {_OF_STATUS} and status in ('complete', 'refunded') group by currency order by currency"""
 
 
 def plan_names(connection: Connection, scope: Scope) -> dict[uuid.UUID, str]:

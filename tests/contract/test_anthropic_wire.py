@@ -27,7 +27,7 @@ from common.llm.types import (
     ToolSpec,
     Usage,
 )
-from tests.stubs.anthropic_server import Scripted, api_error, cut, message, scripted, stream_error
+from tests.stubs.anthropic_server import Reply, Scripted, api_error, cut, message, scripted, stream_error
 
 HAIKU = ModelChoice("claude", "claude-haiku-5-5")
 SONNET = ModelChoice("claude", "claude-sonnet-5-5")
@@ -313,3 +313,11 @@ def test_a_call_that_its_caller_cancels_stops_with_what_was_used(server: Scripte
     assert said(seen) == "one two"
     assert stop_of(seen).reason == "cancelled"
     assert stop_of(seen).usage.input_tokens == 100
+
+
+def test_a_silent_server_is_given_up_and_tried_again(server: Scripted) -> None:
+    server.play(Reply(hang=True))
+    config = Settings(anthropic_api_key="sk-test", anthropic_base_url=server.url, model_timeout_seconds=0.1)
+    with pytest.raises(ProviderOverloaded, match="Timeout"):
+        list(call.stream(ASK, HAIKU, None, config=config, sleep=lambda _: None))
+    assert len(server.bodies) == 3

@@ -26,7 +26,7 @@ from common.llm.types import (
     ToolSpec,
     Usage,
 )
-from tests.stubs.vertex_server import Scripted, answer, api_error, blocked, cut, scripted
+from tests.stubs.vertex_server import Reply, Scripted, answer, api_error, blocked, cut, scripted
 
 LITE = ModelChoice("gemini", "gemini-3.5-flash-lite")
 FLASH = ModelChoice("gemini", "gemini-3.8-flash")
@@ -180,3 +180,11 @@ def test_a_refused_request_is_not_tried_again(server: Scripted) -> None:
     with pytest.raises(ProviderFailed, match="INVALID_ARGUMENT"):
         run(server)
     assert len(server.bodies) == 1
+
+
+def test_a_silent_server_is_given_up_and_tried_again(server: Scripted) -> None:
+    server.play(Reply(hang=True))
+    config = Settings(vertex_project="p", vertex_base_url=server.url, model_timeout_seconds=0.1)
+    with pytest.raises(ProviderOverloaded, match="Timeout"):
+        list(call.stream(ASK, LITE, None, config=config, sleep=lambda _: None))
+    assert len(server.bodies) == 3

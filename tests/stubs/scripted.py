@@ -15,12 +15,14 @@ Event = tuple[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer: an error's status and body, or events that are streamed. `cut` breaks the connection after them."""
+    """An answer: an error's status and body, or events that are streamed. `cut` breaks the connection after them, `hang` keeps it
+    open and silent until the server stops."""
 
     events: tuple[Event, ...] = ()
     status: int = 200
     body: dict[str, Any] = field(default_factory=dict)
     cut: bool = False
+    hang: bool = False
 
 
 @dataclass
@@ -51,11 +53,13 @@ def scripted() -> Iterator[Scripted]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     state = Scripted(f"http://127.0.0.1:{server.server_port}", [])
     server.state = state  # type: ignore[attr-defined]
+    server.stopping = threading.Event()  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
         yield state
     finally:
+        server.stopping.set()  # type: ignore[attr-defined]
         server.shutdown()
         server.server_close()
         thread.join()
@@ -86,7 +90,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         for name, data in reply.events:
             self._chunk(sse(name, data))
-        if reply.cut:
+        if reply.hang:
+            self.server.stopping.wait()  # type: ignore[attr-defined]
+        if reply.cut or reply.hang:
             self.close_connection = True
         else:
             self._chunk(b"")

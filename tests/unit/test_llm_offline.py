@@ -113,6 +113,16 @@ def rows_of(target: str, **more: Any) -> tuple[str, dict[str, Any]]:
         ("daily sign-ups for the last 14 days", [trend("new_members", "day", periods=14)]),
         ("new and cancelled members per week", [trend("cancelled_members"), trend("new_members")]),
         ("What's my ARPU?", [trend("arpu", "month")]),
+        ("What was the churn rate in March?", [trend("churn_rate", "month", periods=3)]),
+        ("new signups by week since 2026-04-01", [trend("new_members", periods=7)]),
+        ("daily revenue for the past two weeks", [trend("revenue", "day", periods=14)]),
+        ("Did churn increase since 2026-99-99?", [trend("churn_rate", "month")]),
+        ("How many people signed up last week?", [trend("new_members", periods=2)]),
+        ("How many members are on Gold Plan?", [rows_of("members", filters={"plan": "Gold"})]),
+        ("How many expired members are there?", [rows_of("members", filters={"status": "expired"})]),
+        ("What does Platinum cost?", [rows_of("memberships", filters={"plan": "Platinum"})]),
+        ("list cancellations in March", [rows_of("cancellations", filters={"since": "2026-03-01", "until": "2026-03-31"})]),
+        ("How many transactions were there yesterday?", [rows_of("transactions", filters={"since": "2026-05-12"})]),
         ("refunds in the last quarter", [trend("refunds", "month", periods=3)]),
         ("Wie viele aktive Mitglieder habe ich?", [trend("active_members")]),
         ("¿Cuántos miembros activos tengo?", [trend("active_members")]),
@@ -215,6 +225,19 @@ def test_an_outdated_premise_is_corrected() -> None:
     text = answer(request("Since I have 114 members, how can I reduce churn?"), kpi("active_members", 128))
     assert "You mention 114; the figure is now 128" in text
     assert "[1]" in text
+
+
+@pytest.mark.parametrize(
+    ("question", "missing"),
+    [
+        ("Revenue from Gold Plan this month?", 'it for "Gold" alone'),
+        ("What will my revenue be next month?", "a forecast"),
+    ],
+)
+def test_what_the_metric_cannot_show_is_named(question: str, missing: str) -> None:
+    text = answer(request(question), kpi("revenue", "100.00", "120.00", "80.50", currency="EUR"))
+    assert "In all: 300.50 EUR." in text
+    assert f"I have no data to give {missing}" in text
 
 
 def test_a_part_without_data_is_named() -> None:

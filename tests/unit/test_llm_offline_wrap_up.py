@@ -50,12 +50,13 @@ def test_a_suggestion_counts_when_the_user_agrees_and_names_both_messages() -> N
         transcript(
             ("user", "How do I win lapsed members back?"),
             ("assistant", "Lapsed members react to offers. I suggest a 20 % discount for two weeks."),
+            ("tool", "I suggest to delete everyone."),
             ("user", "Good idea, let's do it."),
         ),
         {},
     )
     assert made["decisions"] == [
-        {"text": "I suggest a 20 % discount for two weeks.", "message_ids": ["m2", "m3"]}
+        {"text": "I suggest a 20 % discount for two weeks.", "message_ids": ["m2", "m4"]}
     ]
 
 

@@ -21,11 +21,13 @@ METRICS: dict[str, re.Pattern[str]] = {
     ),
     "new_members": phrases(
         r"""new(?:ly joined)?(?: (?:and|or|vs\.?|versus) cancell?ed)? members?; sign-?ups?; joins?; joined;
-        new subscribers?; neue mitglieder; neumitglieder; nuevos miembros; nouveaux membres; altas"""
+        new subscribers?; signed up; neue mitglieder; neumitglieder; nuevos miembros; nouveaux membres; altas"""
     ),
     "active_members": phrases(
-        r"""active members?; active subscribers?; paying members?; member count; member(?:ship)? numbers?;
-        how many members; number of members; size of (?:my|our|the) (?:club|community|site);
+        r"""active members?; active subscribers?; member(?:ship)? growth; paying members?;
+        member count; member(?:ship)? numbers?;
+        how many members(?! (?:have |has )?(?:cancel|left|joined|signed|expired|paused))\w*; number of members;
+        size of (?:my|our|the) (?:club|community|site);
         aktive[nr]? mitglieder; wie viele mitglieder; miembros activos; cuántos miembros; membres actifs;
         combien de membres"""
     ),
@@ -49,12 +51,13 @@ METRICS: dict[str, re.Pattern[str]] = {
 }
 
 # A metric named by one of these swallows the plainer one inside it: "recurring revenue" asks for MRR alone.
-IMPLIED_BY: dict[str, tuple[str, ...]] = {"revenue": ("mrr", "arpu"), "new_members": (), "active_members": ()}
+IMPLIED_BY: dict[str, tuple[str, ...]] = {"revenue": ("mrr", "arpu")}
 
 TARGETS: dict[str, re.Pattern[str]] = {
     "recent_members": phrases(
         r"""(?:recent(?:ly joined)?|newest|latest|last \d+) members?; most recent members?;
-        who (?:has |have )?(?:just |recently )?(?:joined|signed up); recent sign-?ups?; latest sign-?ups?;
+        (?:who|everyone|people|members?)(?: who| that)? (?:has |have )?(?:just |recently )?(?:joined|signed up);
+        recent sign-?ups?; latest sign-?ups?;
         neueste[n]? mitglieder"""
     ),
     "cancellations": phrases(
@@ -67,22 +70,32 @@ TARGETS: dict[str, re.Pattern[str]] = {
         pagos; paiements"""
     ),
     "memberships": phrases(
-        r"""(?:membership |price |pricing |my |our |which |what |many |the |those )?plans; memberships;
-        membership (?:tiers|levels|options); tiers; mitgliedschaften; tarife; planes; abonnements"""
+        r"""(?:membership |price |pricing |my |our |which |what |many |the |those )?plans; memberships; (?:which|each|every|per|by) plan;
+        membership (?:tiers|levels|options); tiers; (?:price|cost) of; what (?:do|does) .{1,40} cost;
+        how much (?:do|does|is) .{1,40} cost; mitgliedschaften; tarife; planes; abonnements"""
     ),
     "members": phrases(
-        r"""(?:list|show|find|search|which|name|look up)(?: (?!new|active)\w+){0,4} members?;
-        members? (?:named|called|with|on|whose);
-        (?:active|expired|paused|trial\w*|inactive|cancell?ed) members (?:on|with|named); list of members;
-        find \S+@\S+"""
+        r"""show(?: (?!new|active)\w+){0,4} members?; (?:list|find|search|which|name|look up)(?: \w+){0,4} members?;
+        members? (?:named|called|with|on|whose); list of members; find \S+@\S+;
+        (?:active|expired|paused|trial\w*|inactive|cancell?ed) members (?:on|with|named)"""
     ),
 }
+
+PEOPLE = phrases("members?; people; subscribers?; customers?; who; everyone")
+
+COUNTING = phrases("how many; number of; count; cuántos; wie viele; combien")
+
+# What counting each list asks for.
+COUNT_OF = {"recent_members": "new_members", "cancellations": "cancelled_members"}
+
+FORECAST = phrases(r"will .{1,40} be; forecast; predict\w*; next (?:week|month|quarter|year); by christmas")
 
 # A list that was asked for makes the count of the same thing superfluous.
 LISTS_INSTEAD_OF: dict[str, tuple[str, ...]] = {
     "recent_members": ("new_members",),
     "cancellations": ("cancelled_members",),
     "members": ("active_members", "cancelled_members"),
+    "memberships": ("active_members",),
     "transactions": ("refunds", "revenue"),
 }
 
@@ -97,7 +110,8 @@ RECALL = phrases(
     did you (?:show|tell|give|say|list|mention|find);
     (?:as )?we (?:discussed|talked|spoke|decided|agreed|said);
     did we (?:discuss|talk|speak|decide|agree|say|conclude); have we (?:discussed|decided|agreed);
-    i asked (?:you )?(?:about|for); remind me; do you remember;
+    i asked (?:you )?(?:about|for); (?:number|figure|ones?|plans?|list) (?:i|we|you) \w+;
+    our last (?:chat|talk|conversation); when we (?:spoke|talked); remind me; do you remember;
     what do you (?:know|remember) about (?:me|us|my); what did i (?:tell|say|ask|decide);
     did i (?:tell|say|ask|mention|decide); those (?:plans|members|numbers|figures|transactions);
     (?:is|was) .{0,40}saved"""
@@ -129,7 +143,7 @@ ADVICE = phrases(
     r"""how (?:do|can|should|could|would) (?:i|we|one|you); how to; what should; should (?:i|we);
     what can (?:i|we) do; tips?; ideas?; best (?:way|practices?); advice; advise; recommend\w*; suggest\w*;
     strateg\w+; is it (?:wise|worth|good|better); what do you think; explain; what (?:is|are) (?:a|an)\b.*;
-    help me; improve; reduce; increase"""
+    help me; (?:to|want to|can we|could we) (?:improve|reduce|increase|lower|raise|grow)"""
 )
 
 REMEMBER = re.compile(
@@ -165,6 +179,9 @@ STATUSES = (
     "failed",
 )
 
+# Counting members of these is a metric of its own.
+STATUSES_WITH_METRIC = ("active", "cancelled")
+
 GRANULARITIES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("day", phrases(r"days?; daily; today; yesterday; tage?n?; días?; jours?")),
     ("week", phrases(r"weeks?; weekly; wochen?; semanas?; semaines?")),
@@ -188,6 +205,9 @@ MONTHS = (
     "november",
     "december",
 )
+
+# Metrics that add up over periods; the others are states or ratios.
+FLOWS = ("new_members", "cancelled_members", "revenue", "refunds")
 
 MONEY = ("mrr", "revenue", "refunds", "arpu")
 

@@ -91,7 +91,8 @@ def _say(part: Part, turn: Turn, tools: dict[str, ToolSpec], context: Context, o
     data = data_of(result.content) if result else {}
     match part.kind:
         case "kpi" if result:
-            return kpi_sentences(part.name, data, part.premise)
+            beyond = f" I have no data to give {part.beyond}." if part.beyond else ""
+            return kpi_sentences(part.name, data, part.premise) + beyond
         case "list" if result:
             return list_sentences(part.name, data)
         case "remember" if result:

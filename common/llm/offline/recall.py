@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from common.llm.offline import cues
-from common.llm.offline.context import Context, Dated, Fetched, sentences, words
+from common.llm.offline.context import Context, Dated, Fetched, Source, sentences, words
 from common.llm.offline.question import Part
 from common.llm.offline.results import kpi_sentences, list_sentences
 from common.text import one_line
@@ -84,25 +84,21 @@ def continuity(clause: str, context: Context) -> str:
 
 
 def from_knowledge(clause: str, context: Context, *, at_least: int = 1) -> str:
-    """Sentences of the sources that share most words with the question, quoted and cited; empty where none does."""
+    """Sentences of the two sources that share most words with the question, quoted and cited; empty where none shares enough."""
     about = words(clause)
-    ranked = sorted(
-        (
-            (len(about & words(f"{source.title} {source.text}")), -source.number, source)
-            for source in context.sources
-        ),
-        reverse=True,
-    )
-    quoted = []
-    for shared, _, source in ranked[:2]:
-        candidates = [s for s in sentences(source.text) if not cues.ORDERS.search(s)]
-        if shared < at_least or not candidates:
-            continue
-        best = max(candidates, key=lambda s: len(about & words(s)))
-        at = candidates.index(best)
-        passage = " ".join(candidates[at : at + 2])
-        quoted.append(f'{source.title}: "{one_line(passage, 400)}" [{source.number}]')
-    return "\n".join(quoted)
+    enough = max(at_least, min(2, (len(about) + 1) // 2))
+    shared = {source: len(about & words(f"{source.title} {source.text}")) for source in context.sources}
+    best = sorted((s for s in shared if shared[s] >= enough), key=lambda s: (-shared[s], s.number))[:2]
+    return "\n".join(passage for source in best if (passage := _passage(about, source)))
+
+
+def _passage(about: frozenset[str], source: Source) -> str:
+    """The sentence of a source that is nearest to the question, and the one after it; what speaks to the model is left out."""
+    told = [sentence for sentence in sentences(source.text) if not cues.ORDERS.search(sentence)]
+    if not told:
+        return ""
+    at = max(range(len(told)), key=lambda n: len(about & words(told[n])))
+    return f'{source.title}: "{one_line(" ".join(told[at : at + 2]), 400)}" [{source.number}]'
 
 
 def from_memories(clause: str, context: Context) -> str:

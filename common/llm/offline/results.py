@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 from common.llm.offline import cues
@@ -62,6 +63,8 @@ def kpi_sentences(metric: str, data: dict[str, Any], premise: str) -> str:
             f"{f' ({first_name})' if first_name else ''} to {_amount(last, metric, data)}{_change(first, last)}:"
             f" {', '.join(f'{n} {_amount(v, metric, data)}'.strip() for n, v in known[-MAX_POINTS:])}."
         )
+    if len(known) > 2 and metric in cues.FLOWS:
+        text += f" In all: {_amount(sum((Decimal(str(v)) for _, v in known), Decimal()), metric, data)}."
     return text + stale_note(data)
 
 

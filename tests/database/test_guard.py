@@ -1,0 +1,77 @@
+"""An error while parameters are encoded must not leave a pooled connection one reply out of step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import Engine
+
+from common.db import Role, user_transaction
+from tests.conftest import Database, Person, add_person
+
+TRIGGERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "a lone surrogate": ("select :value", {"value": "\ud800"}),
+    "a value that cannot be serialised": ("select :value", {"value": {"a": object()}}),
+    "too many parameters": (
+        "select " + ", ".join(f":p{n}" for n in range(66_000)),
+        {f"p{n}": n for n in range(66_000)},
+    ),
+}
+
+
+def notes_of(engine: Engine, person: Person) -> list[str]:
+    with user_transaction(person.user_id, source=engine) as connection:
+        return list(connection.execute(sa.text("select name from sites")).scalars())
+
+
+@pytest.fixture(scope="module")
+def people(module_database: Database) -> tuple[Person, Person]:
+    alice, bob = add_person(module_database, "alice@x.example"), add_person(module_database, "bob@x.example")
+    for person in (alice, bob):
+        module_database.run(
+            "update sites set name = :email where user_id = :id", email=person.email, id=person.user_id
+        )
+    return alice, bob
+
+
+@pytest.mark.parametrize("trigger", TRIGGERS, ids=list(TRIGGERS))
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_later_reads_of_two_users_are_right(
+    module_database: Database, people: tuple[Person, Person], trigger: str, times: int, autocommit: bool
+) -> None:
+    alice, bob = people
+    engine = module_database.engine("app", pool_size=1)
+    sql, values = TRIGGERS[trigger]
+    used = engine.execution_options(isolation_level="AUTOCOMMIT") if autocommit else engine
+    for _ in range(times):
+        with pytest.raises(Exception), used.connect() as connection:  # noqa: B017 - the driver raises what it will
+            connection.execute(sa.text(sql), values)
+    for _ in range(3):
+        assert notes_of(engine, alice) == [alice.email]
+        assert notes_of(engine, bob) == [bob.email]
+
+
+def test_an_error_of_the_servers_keeps_the_connection(
+    module_database: Database, people: tuple[Person, Person]
+) -> None:
+    engine = module_database.engine("app", pool_size=1)
+
+    def backend() -> int:
+        with engine.begin() as connection:
+            return int(connection.scalar(sa.text("select pg_backend_pid()")))
+
+    before = backend()
+    with pytest.raises(sa.exc.DBAPIError), engine.begin() as connection:
+        connection.execute(sa.text("select 1 / 0"))
+    assert backend() == before
+    assert notes_of(engine, people[0]) == [people[0].email]
+
+
+@pytest.mark.parametrize("role", ["app", "jobs", "sweep", "admin_read"])
+def test_the_server_limits_statements_and_idle_transactions(module_database: Database, role: Role) -> None:
+    with module_database.engine(role).begin() as connection:
+        assert connection.scalar(sa.text("show statement_timeout")) == "30s"
+        assert connection.scalar(sa.text("show idle_in_transaction_session_timeout")) == "1min"
