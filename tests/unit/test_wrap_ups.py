@@ -24,7 +24,7 @@ from common.memory.wrap_up_draft import (
 )
 from common.memory.wrap_up_words import content_words, count_words
 from common.text import count_tokens, plain_tokens
-from tests.stubs.models import wrap_up_json
+from tests.stubs.wrap_up_answers import wrap_up_json
 
 AT = datetime(2026, 5, 12, 10, 0, tzinfo=UTC)
 
