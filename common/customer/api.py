@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -19,7 +19,7 @@ from common import accounts, db, events
 from common.accounts import Account
 from common.config import Settings
 from common.errors import Forbidden, InvalidFields, StaleVersion
-from common.http import Call, Endpoints, json_response, no_content
+from common.http import Call, Endpoints, json_response, json_stream, no_content
 from common.text import clean_json
 
 
@@ -58,11 +58,14 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """What an operation answers: its document (None: 204), its version (the ETag), and the events to publish after the commit."""
+    """What an operation answers: its document (None: 204) or the pieces of one, its version (the ETag), and the events to publish after
+    the commit. Pieces are made after the transaction has ended."""
 
     value: BaseModel | None = None
     version: int | None = None
     events: tuple[events.Event, ...] = ()
+    pieces: Iterator[str] | None = None
+    file_name: str = ""
 
 
 Handler = Callable[[Asked], Answer]
@@ -142,7 +145,10 @@ def carry_out(operation: Operation, call: Call) -> Any:
             )
 
     answer = db.retried(work, attempts=2)
-    events.publish_now(answer.events, events.publisher(call.config)) if answer.events else None
+    if answer.events:
+        events.publish_now(answer.events, events.publisher(call.config))
+    if answer.pieces is not None:
+        return json_stream(answer.pieces, file_name=answer.file_name)
     headers = {"ETag": f'"{answer.version}"'} if answer.version is not None else None
     if answer.value is None:
         return no_content()

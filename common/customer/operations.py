@@ -5,7 +5,9 @@ from __future__ import annotations
 from common.customer import conversations as talks
 from common.customer import snapshots as stored
 from common.customer.api import Answer, Asked, Body, Operations
+from common.customer.export import Export, export
 from common.customer.pages import Page, PageQuery
+from common.customer.usage import Usage, read_usage
 
 operations = Operations()
 
@@ -74,3 +76,16 @@ def set_feedback(asked: Asked) -> Answer:
             asked.connection, asked.id, asked.body.helpful, user_id=asked.user_id, now=asked.now
         )
     )
+
+
+@operations.add("GET", "/v1/usage", answer=Usage)
+def show_usage(asked: Asked) -> Answer:
+    """What the tenant has used of its tier's limits, and when they start anew."""
+    return Answer(read_usage(asked.connection, asked.account, now=asked.now))
+
+
+@operations.add("GET", "/v1/me/export", answer=Export)
+def export_everything(asked: Asked) -> Answer:
+    """Everything stored about the customer, as one JSON document."""
+    name = f"memberintel-{asked.now:%Y-%m-%d}.json"
+    return Answer(pieces=export(asked.account, now=asked.now), file_name=name)
