@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 from flask import Request, Response
@@ -18,10 +18,11 @@ from werkzeug.exceptions import MethodNotAllowed as WrongMethod
 from werkzeug.exceptions import NotFound as NoRoute
 from werkzeug.routing import Map, Rule
 
-from common import auth, log
+from common import auth, clock, log
 from common.config import Settings, settings
 from common.errors import (
     AppError,
+    InvalidFields,
     InvalidRequest,
     LimitReached,
     MethodNotAllowed,
@@ -62,6 +63,19 @@ class Call:
         """The customer; a route behind the customer's gate has one."""
         assert self.identity is not None, "route without the customer's gate"
         return self.identity
+
+    def at(self) -> datetime:
+        """The time an internal function works at: the body's `now` (ISO 8601 with its zone), else the present. Raises InvalidFields."""
+        given = self.body.get("now")
+        if given is None:
+            return self.now
+        try:
+            moment = datetime.fromisoformat(given)
+        except (TypeError, ValueError):
+            raise InvalidFields("now: this is no ISO 8601 time.") from None
+        if moment.tzinfo is None:
+            raise InvalidFields("now: the time needs its zone.")
+        return moment
 
 
 Handler = Callable[[Call], "Response | dict[str, Any]"]
@@ -125,7 +139,7 @@ class Endpoints:
         elif endpoint.gate == "internal":
             caller = auth.internal(request.headers.get("Authorization"), config)
         body = json_body(request, endpoint.max_body) if request.method in ("POST", "PUT", "PATCH") else {}
-        result = endpoint.handler(Call(request, config, datetime.now(UTC), identity, caller, params, body))
+        result = endpoint.handler(Call(request, config, clock.now(), identity, caller, params, body))
         return result if isinstance(result, Response) else json_response(result)
 
     def _match(self, request: Request) -> tuple[Endpoint, dict[str, str]]:
