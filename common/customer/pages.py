@@ -55,7 +55,7 @@ def read_page(
 ) -> Page[T]:
     """The page of `sql` that `query` asks for; each row has `created_at` and `id` and becomes an `item`. Raises InvalidFields for a
     cursor that is none of ours."""
-    after_at, after_id = read_cursor(query.cursor) if query.cursor else (None, None)
+    after_at, after_id = read_cursor(query.cursor) if query.cursor is not None else (None, None)
     paging = {"after_at": after_at, "after_id": after_id, "rows": query.limit + 1}
     rows = connection.execute(sa.text(sql), {**parameters, **paging}).mappings().all()
     shown = rows[: query.limit]
