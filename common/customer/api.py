@@ -44,6 +44,7 @@ class Asked:
     params: Mapping[str, str]
     query: Any
     body: Any
+    prepared: Any
     if_match: int | None
 
     @property
@@ -69,11 +70,13 @@ class Answer:
 
 
 Handler = Callable[[Asked], Answer]
+Prepare = Callable[[Any, Settings], Any]
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One entry of the table. `edits` honours If-Match; `pro` refuses a Free tenant."""
+    """One entry of the table. `edits` honours If-Match; `versioned` answers with an ETag; `pro` refuses a Free tenant; `prepare` is
+    called with the body before a connection is taken, for what must not wait while one is held."""
 
     method: str
     path: str
@@ -85,6 +88,7 @@ class Operation:
     edits: bool = False
     versioned: bool = False
     pro: bool = False
+    prepare: Prepare | None = None
 
     @property
     def params(self) -> list[str]:
@@ -133,6 +137,7 @@ def carry_out(operation: Operation, call: Call) -> Any:
     """The response of `operation` to `call`: one transaction as the customer, then its events, after the commit."""
     query = read(operation.query, clean_json(call.request.args.to_dict()))
     body = read(operation.body, call.body) if operation.body else None
+    prepared = operation.prepare(body, call.config) if operation.prepare else None
     if_match = expected_version(call.request.headers.get("If-Match")) if operation.edits else None
 
     def work() -> Answer:
@@ -141,7 +146,9 @@ def carry_out(operation: Operation, call: Call) -> Any:
             if operation.pro and account.tier != "pro":
                 raise Forbidden(PRO_ONLY)
             return operation.handler(
-                Asked(connection, account, call.now, call.config, call.params, query, body, if_match)
+                Asked(
+                    connection, account, call.now, call.config, call.params, query, body, prepared, if_match
+                )
             )
 
     answer = db.retried(work, attempts=2)

@@ -1,13 +1,21 @@
 // The page: which view the address names, and what happens when the sign-in is over.
 
 import { claims, forgetToken, takeToken } from "./api.js";
+import { brainView } from "./brain.js";
 import { chatView } from "./chat.js";
+import { dataView } from "./data.js";
 import { h } from "./dom.js";
 import { snapshotsView } from "./snapshots.js";
+import { usageView } from "./usage.js";
+import { wrapUpsView } from "./wrap_ups.js";
 
 const VIEWS = {
   chat: ["Chat", chatView],
+  "wrap-ups": ["Wrap-ups", wrapUpsView],
+  brain: ["Brain", brainView],
   snapshots: ["Snapshots", snapshotsView],
+  usage: ["Usage", usageView],
+  data: ["Your data", dataView],
 };
 
 const main = document.getElementById("main");

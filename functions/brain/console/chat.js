@@ -49,16 +49,29 @@ class Chat {
     if (earlier !== null) this.thread.prepend(this.earlierButton(earlier));
     requestAnimationFrame(() => scrollTo({ top: document.body.scrollHeight }));
     const wanted = new URLSearchParams(location.hash.split("?")[1]).get("message");
-    if (wanted) requestAnimationFrame(() => requestAnimationFrame(() => show(wanted)));
+    if (wanted) requestAnimationFrame(() => requestAnimationFrame(() => this.point(wanted)));
     return undefined;
   }
 
+  /** Bring a message into view, reading earlier ones until it is there. */
+  async point(id) {
+    for (let more = this.older; !document.getElementById(`message-${id}`) && more; more = this.older) await more();
+    const element = document.getElementById(`message-${id}`);
+    if (!element) return announce("That message is no longer there.");
+    element.classList.add("pointed");
+    element.tabIndex = -1;
+    element.focus({ preventScroll: true });
+    return element.scrollIntoView({ block: "center" });
+  }
+
   earlierButton(before) {
-    const button = h("button", { type: "button", class: "quiet", onclick: async () => {
+    this.older = async () => {
+      this.older = null;
       const page = await get(`/v1/conversations/${this.conversation.id}?before=${before}`);
       const nodes = page.messages.filter((m) => !m.superseded).map(messageView);
       button.replaceWith(...(page.earlier === null ? [] : [this.earlierButton(page.earlier)]), ...nodes);
-    } }, "Show earlier messages");
+    };
+    const button = h("button", { type: "button", class: "quiet", onclick: this.older }, "Show earlier messages");
     return button;
   }
 
@@ -247,15 +260,6 @@ function messageView(message) {
   const element = message.role === "user" ? userView(message.text) : AnswerView.of(message).element;
   element.id = `message-${message.id}`;
   return element;
-}
-
-function show(id) {
-  const element = document.getElementById(`message-${id}`);
-  if (!element) return;
-  element.classList.add("pointed");
-  element.tabIndex = -1;
-  element.focus({ preventScroll: true });
-  element.scrollIntoView({ block: "center" });
 }
 
 /** Keep the end in sight, unless the customer scrolled up to read. */
