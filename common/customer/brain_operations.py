@@ -148,9 +148,10 @@ def _unwritten(kind: str) -> Document:
 def list_documents(asked: Asked) -> Answer:
     """SOUL, BIBLE and the HEARTBEAT of each site; all on one page."""
     found = [_document(one) for one in documents.list_documents(asked.connection, asked.user_id)]
-    written = {one.kind for one in found}
-    unwritten = [_unwritten(kind) for kind in EDITABLE if kind not in written]
-    return Answer(Page[Document](items=[*unwritten, *found], next=None))
+    written = {one.kind: one for one in found}
+    texts = [written.get(kind) or _unwritten(kind) for kind in EDITABLE]
+    heartbeats = [one for one in found if one.kind == "heartbeat"]
+    return Answer(Page[Document](items=[*texts, *heartbeats], next=None))
 
 
 @operations.add("GET", "/v1/brain/documents/<kind>", answer=Document, versioned=True, pro=True)

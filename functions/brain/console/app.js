@@ -49,6 +49,7 @@ async function show() {
 function drawFrame(current) {
   document.getElementById("views").replaceChildren(...Object.entries(VIEWS).map(([name, [title]]) =>
     h("li", {}, h("a", { href: `#/${name}`, "aria-current": name === current ? "page" : null }, title))));
+  document.querySelector("#views [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   document.getElementById("account").textContent = claims().email ?? "";
 }
 
