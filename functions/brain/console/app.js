@@ -1,4 +1,4 @@
-// The page: which view the address names, and what happens when the sign-in is over.
+// The page: which view the address names (#/view/id?message=id), and what happens when the sign-in is over.
 
 import { claims, forgetToken, takeToken } from "./api.js";
 import { brainView } from "./brain.js";
@@ -23,7 +23,7 @@ let shown = 0;
 
 async function show() {
   takeToken();
-  const [, name = "chat", id = ""] = /^#\/([a-z-]+)(?:\/([^?]*))?/.exec(location.hash) ?? [];
+  const [, name = "chat", id = "", query = ""] = /^#\/([a-z-]+)(?:\/([^?]*))?(?:\?(.*))?/.exec(location.hash) ?? [];
   const [title, view] = VIEWS[name] ?? VIEWS.chat;
   const turn = ++shown;
   drawFrame(name);
@@ -32,7 +32,7 @@ async function show() {
   main.setAttribute("aria-busy", "true");
   let content;
   try {
-    content = await view(decodeURIComponent(id));
+    content = await view(decodeURIComponent(id), new URLSearchParams(query).get("message"));
   } catch (error) {
     if (error.status === 401) return undefined;
     content = h("div", { class: "page" }, h("h1", {}, error.status === 404 ? "Not here" : "That did not work"),
@@ -41,8 +41,9 @@ async function show() {
   if (turn !== shown) return undefined;
   main.removeAttribute("aria-busy");
   main.replaceChildren(content);
-  if (name !== "chat") scrollTo(0, 0);
+  scrollTo(0, 0);
   if (turn > 1) main.focus({ preventScroll: true });
+  content.dispatchEvent(new Event("shown"));
   return undefined;
 }
 

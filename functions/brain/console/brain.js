@@ -114,13 +114,14 @@ class Text {
   show(text) {
     this.text = text;
     const editable = text.kind !== "heartbeat";
+    const verb = text.content ? "Edit" : "Write";
     fill(this.element,
       h("h3", {}, this.title),
       h("p", { class: "muted" }, this.about),
       text.content ? h("p", { class: "kept" }, text.content) : h("p", {}, h("em", {}, "Nothing written yet.")),
       h("div", { class: "row" },
         h("small", { class: "grow" }, text.written_at ? [`Version ${text.version}, by ${who(text.author)}, `, when(text.written_at)] : ""),
-        editable && h("button", { type: "button", class: "quiet small", "aria-label": `Edit ${this.title}`, onclick: () => this.edit() }, text.content ? "Edit" : "Write"),
+        editable && h("button", { type: "button", class: "quiet small", "aria-label": `${verb} ${this.title}`, onclick: () => this.edit() }, verb),
         editable && text.version > 1 && h("button", { type: "button", class: "quiet small",
           "aria-label": `Earlier versions of ${this.title}`, onclick: () => this.history() }, "Earlier versions")));
   }

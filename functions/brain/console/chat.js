@@ -11,14 +11,16 @@ const SUGGESTIONS = [
   "What should I do about members who cancel?",
 ];
 
-/** The view of one conversation, or of a new one. */
-export async function chatView(id) {
+/** The view of one conversation, at its end or at `message`, or of a new one. */
+export async function chatView(id, message) {
   const conversation = id ? await get(`/v1/conversations/${encodeURIComponent(id)}`) : null;
   const sites = conversation ? [] : (await get("/v1/sites?limit=100")).items;
   const chat = new Chat(conversation, sites);
   const side = h("aside", { class: "side", "aria-label": "Conversations" });
   await chat.drawSide(side);
-  return h("div", { class: "split chat" }, side, chat.element);
+  const view = h("div", { class: "split" }, side, chat.element);
+  view.addEventListener("shown", () => chat.shown(message), { once: true });
+  return view;
 }
 
 class Chat {
@@ -47,10 +49,13 @@ class Chat {
     const { messages, earlier } = this.conversation;
     this.thread.replaceChildren(...messages.filter((m) => !m.superseded).map(messageView));
     if (earlier !== null) this.thread.prepend(this.earlierButton(earlier));
-    requestAnimationFrame(() => scrollTo({ top: document.body.scrollHeight }));
-    const wanted = new URLSearchParams(location.hash.split("?")[1]).get("message");
-    if (wanted) requestAnimationFrame(() => requestAnimationFrame(() => this.point(wanted)));
     return undefined;
+  }
+
+  shown(message) {
+    if (message) return this.point(message);
+    // Answers draw themselves in the next frame; the end is known after it.
+    return requestAnimationFrame(() => requestAnimationFrame(() => scrollTo({ top: document.body.scrollHeight })));
   }
 
   /** Bring a message into view, reading earlier ones until it is there. */
