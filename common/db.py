@@ -85,11 +85,13 @@ def guard(target: Engine) -> None:
 
 # Connection exceptions, and the server's own going: shut down, crashed, starting up.
 _GONE = ("080", "57P")
+# A deadlock or a serialization failure: this transaction was rolled back for another's sake, and may simply be tried again.
+_IN_EACH_OTHERS_WAY = ("40P01", "40001")
 
 
-def _sqlstate(error: BaseException) -> str:
+def _sqlstate(error: BaseException | None) -> str:
     """The five-character code of an error that the server sent; empty for others."""
-    details = error.args[0] if error.args else None
+    details = error.args[0] if error is not None and error.args else None
     return str(details.get("C", "")) if isinstance(details, dict) else ""
 
 
@@ -154,7 +156,8 @@ T = TypeVar("T")
 
 
 def retried(work: Callable[[], T], *, attempts: int = 4, sleep: Callable[[float], None] = time.sleep) -> T:
-    """What `work` returns; tried again, up to `attempts` times over a few seconds, when the database went away under it.
+    """What `work` returns; tried again, up to `attempts` times over a few seconds, when the database went away under it
+    or two transactions stood in each other's way.
 
     `work` is one whole transaction that may be repeated: its writes carry their own guard against taking effect twice.
     """
@@ -162,7 +165,7 @@ def retried(work: Callable[[], T], *, attempts: int = 4, sleep: Callable[[float]
         try:
             return work()
         except (Unavailable, OSError, sa.exc.DBAPIError) as exc:
-            if not went_away(exc):
+            if not (went_away(exc) or error_name(exc) in _IN_EACH_OTHERS_WAY):
                 raise
             sleep(0.2 * 4 ** (attempt - 1))
     return work()

@@ -162,7 +162,10 @@ def test_every_statement_on_user_data_names_the_user() -> None:
 
 
 # Over all users by their nature, as the role memberintel_sweep.
-SWEEPS: list[tuple[str, str]] = []
+SWEEPS = [
+    ("entitlements.py", "update usage_charges set state = 'expired', cost_usd = reserved_usd, s"),
+    ("sessions.py", "with forgotten as ( select s.id, s.user_id, s.conversation_id, count(*"),
+]
 
 
 def test_deleting_a_user_deletes_every_row_of_theirs_in_one_statement(database: Database) -> None:

@@ -45,7 +45,7 @@ class Hands:
 def hands(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hands]:
     made = Hands()
     monkeypatch.setattr(clock, "now", made.now)
-    yield made
+    return made
 
 
 def relay_and_deliver(system: System) -> None:
