@@ -22,7 +22,7 @@ from common.db import transaction, user_transaction
 from common.sites.imports import writer
 from common.sites.imports.records import Member, MemberRef, Plan, PlanRef, Record, Subscription, Transaction
 
-LOCAL_ISSUER = "http://memberintel.local"
+OWNER = "owner@demo.example"
 KNOWLEDGE = Path(__file__).parent / "demo_knowledge"
 
 _DAYS = 730
@@ -164,7 +164,7 @@ SITES = (
     DemoSite(
         "Demo Company",
         "pro",
-        "owner@demo.example",
+        OWNER,
         "Demo Club",
         "USD",
         "America/New_York",
@@ -191,7 +191,7 @@ SITES = (
 )
 
 
-def load(engine_owner: Engine, engine_app: Engine, now: datetime, issuer: str = LOCAL_ISSUER) -> None:
+def load(engine_owner: Engine, engine_app: Engine, now: datetime, issuer: str) -> None:
     """Make the accounts where they are missing, and bring their sites' data up to `now`. Safe to repeat."""
     for site in SITES:
         with transaction("owner", source=engine_owner) as connection:
