@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine
 
 from common.db import engine, transaction, user_transaction
 from common.errors import InvalidRequest, NotFound
-from common.sites.imports import writer
+from common.sites.imports import tables
 from common.sites.imports.reading import Conventions, RawRow, zone_of
 from common.sites.imports.run import FileReport, OpenedFile, import_files, open_file
 from common.sites.imports.values import Fault, parse_currency, parse_moment
@@ -91,7 +91,7 @@ def import_site(arguments: argparse.Namespace, *, owner: Engine, app: Engine, no
         rejects = Rejects(stack, arguments)
         reports = import_files(
             connection,
-            writer.Site(user_id, site_id, currency),
+            tables.Site(user_id, site_id, currency),
             files,
             now,
             exported_at=exported_at,
