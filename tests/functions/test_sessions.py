@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -42,10 +41,10 @@ class Hands:
 
 
 @pytest.fixture
-def hands(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hands]:
+def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
     made = Hands()
     monkeypatch.setattr(clock, "now", made.now)
-    yield made
+    return made
 
 
 def relay_and_deliver(system: System) -> None:
