@@ -244,7 +244,9 @@ class TestFeedback:
             ask(system, "PUT", f"/v1/messages/{question}/feedback", json={"helpful": True}).status_code == 404
         )
 
-    @pytest.mark.parametrize("body", [{}, {"helpful": "very"}, {"helpful": True, "user_id": "x"}])
+    @pytest.mark.parametrize(
+        "body", [{}, {"helpful": "very"}, {"helpful": 1}, {"helpful": True, "user_id": "x"}]
+    )
     def test_a_wrong_body_is_named(self, system: System, body: dict[str, Any]) -> None:
         answer = system.chat("Hello there").json
         response = ask(system, "PUT", f"/v1/messages/{answer['message_id']}/feedback", json=body)
