@@ -222,20 +222,19 @@ class _Turn:
         now = self.clock()
         changes = self._prepare_changes()
 
-        def work() -> list[events.Event]:
-            with db.user_transaction(self.begun.account.user_id) as connection:
-                written = conversations.finish_turn(
-                    connection,
-                    self.begun,
-                    finished,
-                    settled=(self.answering.charge, self.answering.stop),
-                    now=now,
-                    quiet=timedelta(minutes=self.config.quiet_minutes),
-                )
-                self._write_beside(connection, finished, changes, now)
-                return written
+        def write(connection: Connection) -> list[events.Event]:
+            written = conversations.finish_turn(
+                connection,
+                self.begun,
+                finished,
+                settled=(self.answering.charge, self.answering.stop),
+                now=now,
+                quiet=timedelta(minutes=self.config.quiet_minutes),
+            )
+            self._write_beside(connection, finished, changes, now)
+            return written
 
-        made = db.retried(work)
+        made = db.in_user_transaction(self.begun.account.user_id, write)
         short_term.keep_turn(self.begun, self._history, finished.text, now)
         events.publish_now(made, events.publisher(self.config))
 
