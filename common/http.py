@@ -22,6 +22,7 @@ from common import auth, log
 from common.config import Settings, settings
 from common.errors import (
     AppError,
+    InvalidFields,
     InvalidRequest,
     LimitReached,
     MethodNotAllowed,
@@ -62,6 +63,19 @@ class Call:
         """The customer; a route behind the customer's gate has one."""
         assert self.identity is not None, "route without the customer's gate"
         return self.identity
+
+    def at(self) -> datetime:
+        """The time an internal function works at: the body's `now` (ISO 8601 with its zone), else the present. Raises InvalidFields."""
+        given = self.body.get("now")
+        if given is None:
+            return self.now
+        try:
+            moment = datetime.fromisoformat(given)
+        except (TypeError, ValueError):
+            raise InvalidFields("now: this is no ISO 8601 time.") from None
+        if moment.tzinfo is None:
+            raise InvalidFields("now: the time needs its zone.")
+        return moment
 
 
 Handler = Callable[[Call], "Response | dict[str, Any]"]
@@ -121,7 +135,8 @@ class Endpoints:
         if endpoint.gate == "customer":
             identity = auth.customer(request.headers.get("Authorization"), config)
         elif endpoint.gate == "admin":
-            caller = auth.admin(request.headers.get("Cf-Access-Jwt-Assertion"), config)
+            assertion = request.headers.get("Cf-Access-Jwt-Assertion")
+            caller = auth.admin(assertion, config, authorization=request.headers.get("Authorization"))
         elif endpoint.gate == "internal":
             caller = auth.internal(request.headers.get("Authorization"), config)
         body = json_body(request, endpoint.max_body) if request.method in ("POST", "PUT", "PATCH") else {}
