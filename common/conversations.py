@@ -77,6 +77,7 @@ class BegunTurn:
     started_at: datetime
     regenerate: bool = False
     end_session: bool = False
+    new_message: bool = True
 
     @property
     def timezone(self) -> str:
@@ -108,6 +109,8 @@ class FinishedTurn:
     error: str | None = None
 
 
+# The session is locked with its conversation, so that it cannot end between here and the turn's first write. Whoever locks several rows
+# takes them in this order, or two transactions could wait for each other: conversation, session, turn, counters, event.
 _STANDING = sa.text("""
     select c.id as conversation_id, c.version, c.remember, s.id as session_id,
            r.id as running_id, r.lease_until as running_until,
@@ -123,7 +126,10 @@ _STANDING = sa.text("""
           and (id = coalesce(cast(:conversation_id as uuid), p.conversation_id)
                or (cast(:conversation_id as uuid) is null and client_id = cast(:client_id as text)))
         for update) c on true
-    left join sessions s on s.user_id = :user_id and s.conversation_id = c.id and s.ended_at is null
+    left join lateral (
+        select id from sessions
+        where user_id = :user_id and conversation_id = c.id and ended_at is null
+        for update) s on true
     left join turns r on r.user_id = :user_id and r.conversation_id = c.id and r.status = 'running'
     left join lateral (
         select * from sites
@@ -167,7 +173,7 @@ def begin_turn(
             raise Conflict("An answer in this conversation is still being written.")
         _close_crashed(connection, account.user_id, standing.running_id, now)
     begun = _new_turn(account, standing, request, now)
-    _write_begun(connection, begun, request, charge, standing.message_id is None, quiet, quiet_elsewhere)
+    _write_begun(connection, begun, request, charge, quiet, quiet_elsewhere)
     return begun
 
 
@@ -228,6 +234,7 @@ def _new_turn(account: Account, standing: Row[Any], request: TurnRequest, now: d
         started_at=now,
         regenerate=request.regenerate,
         end_session=request.end_session,
+        new_message=standing.message_id is None,
     )
 
 
@@ -274,7 +281,6 @@ def _write_begun(
     begun: BegunTurn,
     request: TurnRequest,
     charge: Charge,
-    new_message: bool,
     quiet: timedelta,
     quiet_elsewhere: timedelta,
 ) -> None:
@@ -297,7 +303,7 @@ def _write_begun(
             "lease_until": now + LEASE,
             "user_message_id": begun.user_message_id,
             "message": begun.message,
-            "new_message": new_message,
+            "new_message": begun.new_message,
             "new_conversation": begun.version == 0,
             "elsewhere_until": now + quiet_elsewhere,
             **_session_end(begun, now + quiet, "quiet"),
@@ -334,12 +340,18 @@ def renew_lease(connection: Connection, begun: BegunTurn, *, now: datetime) -> b
     return renewed.rowcount == 1
 
 
-# Every part hangs on `held`: a turn that lost its lease, or whose conversation was deleted, changes nothing.
+# Every part hangs on `held`: a turn that lost its lease, or whose conversation was deleted, changes nothing. `standing` and the order of
+# the last select keep the order in which rows are locked. Who asked for the session's end while this turn ran still gets it.
 _FINISH = sa.text(f"""
-    with held as (
+    with standing as materialized (
+        select c.id from conversations c join sessions s on s.conversation_id = c.id
+        where c.id = :conversation_id and c.user_id = :user_id and s.id = :session_id and s.user_id = :user_id
+        for update of c, s),
+    held as (
         update turns set status = :status, error = :error, route = cast(:route as jsonb), trace = cast(:trace as jsonb),
                          finished_at = :now
-        where id = :turn_id and user_id = :user_id and lease = :lease and status = 'running'
+        from standing
+        where turns.id = :turn_id and turns.user_id = :user_id and lease = :lease and status = 'running'
         returning conversation_id, session_id),
     settled as ({entitlements.SETTLE}),
     counted as ({entitlements.COUNT}),
@@ -348,7 +360,11 @@ _FINISH = sa.text(f"""
         where c.id = held.conversation_id and c.user_id = :user_id
         returning c.version),
     session as (
-        update sessions s set last_activity_at = :now from held where s.id = held.session_id and s.user_id = :user_id),
+        update sessions s set last_activity_at = :now,
+            ended_at = case when :ends then cast(:now as timestamptz) end,
+            end_reason = case when :ends then 'client' end
+        from held where s.id = held.session_id and s.user_id = :user_id
+        returning s.conversation_id),
     superseded as (
         update messages m set superseded_at = :now from held
         where :regenerate and m.conversation_id = held.conversation_id and m.user_id = :user_id and m.role = 'assistant'
@@ -366,14 +382,15 @@ _FINISH = sa.text(f"""
         from held where :has_results),
     quiet as (
         insert into outbox_events (user_id, conversation_id, type, payload, dedupe_key, deliver_after, created_at)
-        select :user_id, held.conversation_id, 'session-ended', cast(:session_payload as jsonb), :session_key, :quiet_until,
+        select :user_id, session.conversation_id, 'session-ended', cast(:session_payload as jsonb), :session_key, :quiet_until,
                :now
-        from held
+        from session
         on conflict (dedupe_key) do update set
-            payload = excluded.payload, deliver_after = excluded.deliver_after, published_at = null, attempts = 0,
-            postponements = 0, dead_at = null
+            payload = case when outbox_events.payload->>'trigger' = 'client' then outbox_events.payload else excluded.payload end,
+            deliver_after = case when outbox_events.payload->>'trigger' = 'client' then :now else excluded.deliver_after end,
+            published_at = null, attempts = 0, postponements = 0, dead_at = null
         returning id)
-    select (select count(*) from held) as held, (select id from quiet) as session_event
+    select (select count(*) from held) as held, (select count(*) from counted) as counted, (select id from quiet) as session_event
 """)
 
 
@@ -393,7 +410,9 @@ def finish_turn(
     """
     charge, stop = settled
     event_id = uuid.uuid4() if finished.tool_results else None
-    due, trigger = (now, "client") if begun.end_session else (now + quiet, "quiet")
+    # A turn that failed will be sent again, and then ends the session.
+    ends = begun.end_session and finished.status != "failed"
+    due, trigger = (now, "client") if ends else (now + quiet, "quiet")
     row = connection.execute(
         _FINISH,
         {
@@ -403,6 +422,9 @@ def finish_turn(
             "trace": to_json(finished.trace),
             "turn_id": begun.turn_id,
             "user_id": begun.account.user_id,
+            "conversation_id": begun.conversation_id,
+            "session_id": begun.session_id,
+            "ends": ends,
             "lease": begun.lease,
             "regenerate": begun.regenerate,
             "user_message_id": begun.user_message_id,
@@ -423,7 +445,7 @@ def finish_turn(
     if row.held != 1:
         raise LeaseLost()
     results = [Event(event_id, "tool-results")] if event_id else []
-    return results + ([Event(row.session_event, "session-ended")] if begun.end_session else [])
+    return results + ([Event(row.session_event, "session-ended")] if ends else [])
 
 
 def _results_payload(begun: BegunTurn, finished: FinishedTurn) -> dict[str, Any]:
@@ -433,6 +455,26 @@ def _results_payload(begun: BegunTurn, finished: FinishedTurn) -> dict[str, Any]
         "site_id": str(begun.site.id) if begun.site else None,
         "results": finished.tool_results,
     }
+
+
+def delete_message(connection: Connection, user_id: uuid.UUID, message_id: uuid.UUID) -> None:
+    """Delete a message with its snapshots, those not yet written included, and raise the conversation's version, so that no process
+    goes on with the message in its memory. Raises NotFound when it is not there or not theirs."""
+    deleted = connection.execute(
+        sa.text("""
+            with gone as (
+                delete from messages where id = :message_id and user_id = :user_id returning id, conversation_id),
+            waiting as (
+                delete from outbox_events e using gone
+                where e.user_id = :user_id and e.type = 'tool-results' and e.conversation_id = gone.conversation_id
+                  and e.payload->>'message_id' = cast(gone.id as text))
+            update conversations c set version = c.version + 1 from gone
+            where c.id = gone.conversation_id and c.user_id = :user_id
+        """),
+        {"message_id": message_id, "user_id": user_id},
+    )
+    if deleted.rowcount != 1:
+        raise NotFound("There is no such message.")
 
 
 # A column of the statement that loads a turn's context: the last messages before the turn's own, oldest first.

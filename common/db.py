@@ -135,6 +135,16 @@ def transaction(role: Role, *, source: Engine | None = None) -> Iterator[Connect
         yield connection
 
 
+def error_name(error: BaseException) -> str:
+    """What to call an error where its message, which may quote a customer, must not go: the server's code, else the type's name."""
+    return _sqlstate(getattr(error, "orig", None) or error) or type(error).__name__
+
+
+def is_duplicate(error: BaseException) -> bool:
+    """Whether a unique constraint refused a row: another transaction was faster."""
+    return error_name(error) == "23505"
+
+
 T = TypeVar("T")
 
 

@@ -23,6 +23,8 @@ from common.llm.types import Stop
 
 RESERVATION_LASTS = timedelta(minutes=10)
 NO_LIMIT = Decimal(10**9)
+# What of a tenant's money wrap-ups may use up to: a Free tenant's last tenth is for turns, so that wrap-ups are the first thing dropped.
+WRAP_UP_SHARE: dict[Tier, Decimal] = {"free": Decimal("0.9"), "pro": Decimal(1)}
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,11 @@ def count_turn(account: Account, now: datetime) -> Count:
 def count_wrap_up(account: Account, now: datetime) -> Count:
     """One more wrap-up this month."""
     return Count("wrap_ups", month_of(now), Decimal(1), LIMITS[account.tier].wrap_ups)
+
+
+def uncount_wrap_up(now: datetime) -> Count:
+    """The wrap-up counted at `now` was not made."""
+    return Count("wrap_ups", month_of(now), Decimal(-1), NO_LIMIT)
 
 
 @dataclass(frozen=True)
@@ -121,7 +128,7 @@ SETTLE = """
     set state = 'settled', kind = :settled_kind, provider = :stop_provider, model = :stop_model, cost_usd = :stop_cost,
         input_tokens = :stop_input, output_tokens = :stop_output, cache_read_tokens = :stop_cache_read,
         cache_write_tokens = :stop_cache_write, settled_at = :settled_at
-    where id = :settled_id and user_id = :user_id
+    where id = :settled_id and user_id = :user_id and state <> 'settled'
     returning id
 """
 
@@ -200,6 +207,60 @@ def _limit_reached(count: Count, now: datetime) -> LimitReached:
         limit=count.counter,
         until=until.isoformat(),
     )
+
+
+def reserve(
+    connection: Connection,
+    account: Account,
+    charge: Charge,
+    *,
+    session_id: uuid.UUID,
+    counts: Sequence[Count],
+    now: datetime,
+) -> None:
+    """Reserve a call that belongs to no turn and count all of `counts`. Raises LimitReached, and then the caller rolls back to before."""
+    counted = connection.execute(
+        sa.text(f"with counted as ({COUNT}), charged as ({RESERVE}) select counter from counted"),
+        {
+            "user_id": account.user_id,
+            "turn_id": None,
+            "session_id": session_id,
+            **reserving(charge),
+            **counting(account, counts),
+        },
+    ).scalars()
+    check_counted(set(counted), counts, now)
+
+
+def settle(
+    connection: Connection,
+    account: Account,
+    charge: Charge,
+    stop: Stop,
+    *,
+    also: Sequence[Count] = (),
+    now: datetime,
+) -> None:
+    """Settle a call that belongs to no turn, and give back what it did not use, with `also`. Nothing when the user is gone."""
+    settled = connection.execute(
+        sa.text(SETTLE), {"user_id": account.user_id, **settling(charge, stop, now)}
+    ).first()
+    if settled is not None:
+        counts = [charge.given_back(stop), *also]
+        connection.execute(sa.text(COUNT), counting(account, counts))
+
+
+def expire_reservations(connection: Connection, now: datetime) -> int:
+    """Close the reservations whose process died, at their worst case: an estimate, which their counters hold already. Returns how many.
+    A process that was only slow still settles its own."""
+    expired = connection.execute(
+        sa.text("""
+            update usage_charges set state = 'expired', cost_usd = reserved_usd, settled_at = :now
+            where state = 'reserved' and expires_at <= :now
+        """),
+        {"now": now},
+    )
+    return expired.rowcount
 
 
 def settle_and_reserve(

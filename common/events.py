@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Engine, Row
 
 from common import log
 from common.config import Settings
-from common.db import set_user, transaction
+from common.db import error_name, set_user, transaction
 from common.errors import AppError, InvalidRequest
 from common.text import to_json
 
@@ -151,19 +151,28 @@ def consume(event: Event, effect: Effect, *, now: datetime, source: Engine | Non
     due yet) or "dead". A failure counts an attempt and is raised; the fifth marks the row dead, keeps it, and returns "dead".
     Deliveries of the same event wait for each other, so that one takes effect.
     """
-    try:
+
+    def work() -> str:
         with transaction("jobs", source=source) as connection:
             row = lock_event(connection, event)
             reason = not_now(row, now)
             if row is None or reason:
                 return reason
             effect(connection, row)
-            connection.execute(sa.text("delete from outbox_events where id = :id"), {"id": row.id})
+            delete_event(connection, event, row.user_id)
             return "done"
+
+    return attempt(event, work, now=now, source=source)
+
+
+def attempt(event: Event, work: Callable[[], str], *, now: datetime, source: Engine | None = None) -> str:
+    """What `work` returns. Its failure counts as an attempt of `event` and is raised; the fifth returns "dead"."""
+    try:
+        return work()
     except AppError:
         raise  # the database is away: no fault of the event
     except Exception as exc:
-        if fail_event(event, type(exc).__name__, now=now, source=source):
+        if fail_event(event, error_name(exc), now=now, source=source):
             log.write_exception("event is dead", exc, event_type=event.type)
             return "dead"
         raise
@@ -172,14 +181,19 @@ def consume(event: Event, effect: Effect, *, now: datetime, source: Engine | Non
 def consume_push(
     body: dict[str, Any], effect: Effect, *, now: datetime, source: Engine | None = None
 ) -> dict[str, str]:
-    """`consume` for a Pub/Sub push, and what became of it. A message that is none of ours is acknowledged with an error line: no
-    retry would mend it."""
+    """`consume` for a Pub/Sub push, and what became of it."""
+    return receive_push(body, lambda event: consume(event, effect, now=now, source=source))
+
+
+def receive_push(body: dict[str, Any], consumer: Callable[[Event], str]) -> dict[str, str]:
+    """What `consumer` made of the pushed event. A message that is none of ours is acknowledged with an error line: no retry would
+    mend it."""
     try:
         event = read_push(body)
     except InvalidRequest:
         log.write("unreadable push message", severity="ERROR")
         return {"outcome": "unreadable"}
-    return {"outcome": consume(event, effect, now=now, source=source)}
+    return {"outcome": consumer(event)}
 
 
 def lock_event(connection: Connection, event: Event) -> Row[Any] | None:
@@ -197,6 +211,14 @@ def lock_event(connection: Connection, event: Event) -> Row[Any] | None:
     return row
 
 
+def delete_event(connection: Connection, event: Event, user_id: uuid.UUID) -> None:
+    """Remove an event whose effect is written in this transaction; only its consumer does."""
+    connection.execute(
+        sa.text("delete from outbox_events where id = :id and user_id = :user_id"),
+        {"id": event.id, "user_id": user_id},
+    )
+
+
 def not_now(row: Row[Any] | None, now: datetime) -> str:
     """Why `row` is not to be consumed now; empty when it is."""
     if row is None:
@@ -207,7 +229,7 @@ def not_now(row: Row[Any] | None, now: datetime) -> str:
 
 
 def fail_event(event: Event, error: str, *, now: datetime, source: Engine | None = None) -> bool:
-    """Count a failed attempt; returns whether the event is dead now. `error` is a type's name, never a message."""
+    """Count a failed attempt; returns whether the event is dead now. `error` is a name or a code, never a message."""
     with transaction("jobs", source=source) as connection:
         row = connection.execute(
             sa.text("""

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 from flask import Request, Response
@@ -18,7 +18,7 @@ from werkzeug.exceptions import MethodNotAllowed as WrongMethod
 from werkzeug.exceptions import NotFound as NoRoute
 from werkzeug.routing import Map, Rule
 
-from common import auth, log
+from common import auth, clock, log
 from common.config import Settings, settings
 from common.errors import (
     AppError,
@@ -140,7 +140,7 @@ class Endpoints:
         elif endpoint.gate == "internal":
             caller = auth.internal(request.headers.get("Authorization"), config)
         body = json_body(request, endpoint.max_body) if request.method in ("POST", "PUT", "PATCH") else {}
-        result = endpoint.handler(Call(request, config, datetime.now(UTC), identity, caller, params, body))
+        result = endpoint.handler(Call(request, config, clock.now(), identity, caller, params, body))
         return result if isinstance(result, Response) else json_response(result)
 
     def _match(self, request: Request) -> tuple[Endpoint, dict[str, str]]:
@@ -206,6 +206,13 @@ def _depth(value: Any) -> int:
 def json_response(value: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """`value` as a JSON response."""
     return Response(to_json(value), status=status, headers=headers, mimetype="application/json")
+
+
+def no_content() -> Response:
+    """The answer to what is done and has nothing to show."""
+    response = Response(status=204)
+    del response.headers["Content-Type"]
+    return response
 
 
 def problem(error: AppError) -> Response:

@@ -132,14 +132,20 @@ class Membership(Base):
 
 
 class Member(Base):
-    """A person on a site."""
+    """A person on a site. `aliases` are the ids that other systems' files gave the same person."""
 
     __tablename__ = "members"
-    __table_args__ = (UniqueConstraint("site_id", "external_id"), Index(None, "site_id", "registered_at"))
+    __table_args__ = (
+        UniqueConstraint("site_id", "external_id"),
+        Index(None, "site_id", "registered_at"),
+        Index(None, "site_id", "email"),
+        Index("ix_members_aliases", "site_id", postgresql_where=text("aliases is not null")),
+    )
     id: Mapped[UUID] = primary_key()
     user_id: Mapped[UUID] = owner()
     site_id: Mapped[UUID] = cascade("sites.id", index=False)
     external_id: Mapped[str]
+    aliases: Mapped[list[str] | None] = mapped_column(sa.ARRAY(sa.Text))
     email: Mapped[str | None]
     name: Mapped[str | None]
     registered_at: Mapped[datetime | None]
@@ -389,7 +395,13 @@ class BrainEntry(Base):
     __table_args__ = (
         CheckConstraint("(tenant_id = 'global') = (user_id is null)", name="owner"),
         CheckConstraint("(collection = 'memory') = (user_id is not null)", name="memory"),
-        Index("ix_brain_entries_document", "document", postgresql_where=text("tenant_id = 'global'")),
+        Index(
+            "uq_brain_entries_document",
+            "document",
+            "content_hash",
+            unique=True,
+            postgresql_where=text("tenant_id = 'global'"),
+        ),
         Index("ix_brain_entries_model", "embedding_model", postgresql_where=text("tenant_id = 'global'")),
     )
     id: Mapped[UUID] = primary_key()

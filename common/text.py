@@ -58,6 +58,11 @@ def one_line(text: str, limit: int) -> str:
     return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
 
 
+def plain_words(text: str) -> str:
+    """The words of `text` in lower case, a space between two of them: equal for texts that differ in spacing and punctuation alone."""
+    return " ".join(re.findall(r"\w+", sanitise(text).casefold())) or text
+
+
 def clean_json(value: Any, *, depth: int = 0) -> Any:
     """A copy of `value` that `jsonb` takes: text cleaned, NaN and infinities as null, keys as text, what is nested deeper
     than `MAX_JSON_DEPTH` replaced by a visible note, and anything that is no JSON written as its text."""

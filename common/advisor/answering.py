@@ -31,7 +31,7 @@ from common.llm.types import (
 )
 from common.text import clean_text
 from common.tools.registry import spec
-from common.tools.run import Executed, run_tool
+from common.tools.run import NOTHING_TO_REMEMBER, Executed, run_tool
 
 MAX_TOOL_ROUNDS = 6
 MAX_OUTPUT_TOKENS = 2048
@@ -82,6 +82,7 @@ class Answering:
         self.charge = charge
         self.stop = Stop("end", charge.model, charge.provider)
         self.first_token_at: float | None = None
+        self.remembering = NOTHING_TO_REMEMBER
 
     def rounds(
         self,
@@ -185,11 +186,16 @@ class Answering:
                 site=self._begun.site,
                 conversation_id=self._begun.conversation_id,
                 now=self._clock(),
+                remembering=replace(self.remembering, staged=self.staged()),
             )
             self.executed.append(done)
             yield done
             results.append(ToolResult(call.id, done.for_model, done.is_error))
         return results
+
+    def staged(self) -> tuple[dict[str, Any], ...]:
+        """The changes that the tools staged, in order."""
+        return tuple(change for done in self.executed for change in done.staged)
 
     def _stopped(self, stop: Stop) -> None:
         self.usage += stop.usage

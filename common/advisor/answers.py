@@ -48,7 +48,8 @@ def answer_document(
         "model": details.get("model"),
         "provider": details.get("provider"),
     }
-    return document | ({"error": error} if error else {})
+    not_saved = {"not_saved": details["not_saved"]} if details.get("not_saved") else {}
+    return document | not_saved | ({"error": error} if error else {})
 
 
 _STORED = sa.text("""

@@ -23,6 +23,7 @@ from common.knowledge.citations import number_sources
 from common.knowledge.embeddings import embedder
 from common.knowledge.search import Candidate, TurnSearch, search_for_turn
 from common.llm.types import Message, Section
+from common.memory import short_term
 from common.memory.snapshot_summary import Snapshot, recall_block
 from common.memory.snapshots import RECALL, hidden_tools, read_recall
 from common.text import count_tokens, fenced, sanitise
@@ -73,7 +74,7 @@ class Loaded:
 
 
 _LOAD = sa.text(f"""
-    select {HISTORY} as history, {RECALL} as recall,
+    select case when :read_history then {HISTORY} end as history, {RECALL} as recall,
         (select coalesce(jsonb_agg(to_jsonb(d)), '[]') from (
             select kind, content, updated_at from brain_documents
             where user_id = :user_id and (site_id is null or site_id = cast(:site_id as uuid))) d) as documents,
@@ -85,9 +86,10 @@ _LOAD = sa.text(f"""
 """)
 
 
-def load_context(begun: BegunTurn, config: Settings) -> Loaded:
+def load_context(begun: BegunTurn, config: Settings, now: datetime) -> Loaded:
     """Everything that the Advisor may see for this turn, by two statements. The query is embedded before the transaction opens; without
-    an embedding, since its provider is away, words alone find."""
+    an embedding, since its provider is away, words alone find. The history is not read where this process still has it."""
+    history = short_term.recent_messages(begun, now)
     model = embedder(config)
     try:
         vector = model.embed([begun.message], kind="query")[0]
@@ -105,12 +107,19 @@ def load_context(begun: BegunTurn, config: Settings) -> Loaded:
                 "user_message_id": begun.user_message_id,
                 "site_id": begun.site.id if begun.site else None,
                 "hidden_tools": hidden_tools(),
+                "read_history": history is None,
             },
         ).one()
         found = search_for_turn(
             connection, user_id=user_id, query=begun.message, query_embedding=vector, model=model.name
         )
-    return Loaded(row.history, row.documents, row.wrap_ups, read_recall(row.recall), found)
+    return Loaded(
+        row.history if history is None else history,
+        row.documents,
+        row.wrap_ups,
+        read_recall(row.recall),
+        found,
+    )
 
 
 def build_context(begun: BegunTurn, loaded: Loaded, now: datetime) -> RequestContext:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
+import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from common import accounts, conversations, db, entitlements, events, log
@@ -24,13 +25,19 @@ from common.conversations import BegunTurn, FinishedTurn, Replay, TurnRequest, T
 from common.entitlements import Charge
 from common.errors import AppError, ModelUnavailable
 from common.knowledge.citations import cited
+from common.knowledge.embeddings import embedder
 from common.knowledge.retrieval_log import log_retrieval
 from common.llm.types import ProviderError
+from common.memory import short_term
 from common.memory.honesty import undated_values
+from common.memory.remembering import StagedChange, prepare_changes, write_changes
 from common.text import clean_json
 from common.tools.run import Executed
+from common.tools.types import Remembering
 
 ADVISOR_TOOLS = ("query_kpi_trend", "query_site_data", "recall_prior_tool_result", "update_customer_brain")
+# What the prompt quotes, and the model must not write back as if the customer had said it.
+QUOTED_SECTIONS = ("heartbeat", "wrap_ups", "previously_fetched", "knowledge")
 
 
 class TurnTimedOut(AppError):
@@ -68,7 +75,12 @@ def begin(
             )
             return begun if isinstance(begun, Replay) else (begun, charge)
 
-    return db.retried(work)
+    try:
+        return db.retried(work)
+    except sa.exc.DBAPIError as exc:
+        if not db.is_duplicate(exc):
+            raise
+    return db.retried(work)  # the same turn came twice at once: now the faster one is seen
 
 
 def replay(identity: Identity, again: Replay, *, config: Settings, now: datetime) -> dict[str, Any]:
@@ -110,6 +122,7 @@ class _Turn:
         self.cancelled = cancelled
         self.route: dict[str, Any] = {"name": "advisor", "confidence": "low", "reasons": []}
         self.context: RequestContext | None = None
+        self._history: list[dict[str, Any]] | None = None
         self._began = time.monotonic()
         self.answering = Answering(begun, charge, config, clock, self._must_stop, MAX_PROMPT_TOKENS)
 
@@ -146,10 +159,21 @@ class _Turn:
 
     def _by_advisor(self) -> Iterator[TurnEvent]:
         yield Noted("route", self.route)
-        self.context = build_context(self.begun, load_context(self.begun, self.config), self.clock())
+        now = self.clock()
+        loaded = load_context(self.begun, self.config, now)
+        self._history = loaded.history
+        self.context = build_context(self.begun, loaded, now)
+        self.answering.remembering = self._remembering(self.context)
         yield Noted("recall", self.context.recalled)
         names = tuple(n for n in ADVISOR_TOOLS if n != "recall_prior_tool_result" or self.config.recall_tool)
         yield from self.answering.rounds("chat", self.context.sections, self.context.messages, names)
+
+    def _remembering(self, context: RequestContext) -> Remembering:
+        return Remembering(
+            allowed=self.begun.remember,
+            most_memories=entitlements.LIMITS[self.begun.account.tier].memories,
+            recalled=tuple(s.text for s in context.sections if s.name in QUOTED_SECTIONS),
+        )
 
     def _must_stop(self) -> bool:
         return self.cancelled() or self._out_of_time()
@@ -196,6 +220,7 @@ class _Turn:
 
     def _commit(self, finished: FinishedTurn) -> None:
         now = self.clock()
+        changes = self._prepare_changes()
 
         def work() -> list[events.Event]:
             with db.user_transaction(self.begun.account.user_id) as connection:
@@ -207,13 +232,28 @@ class _Turn:
                     now=now,
                     quiet=timedelta(minutes=self.config.quiet_minutes),
                 )
-                self._write_beside(connection, finished, now)
+                self._write_beside(connection, finished, changes, now)
                 return written
 
-        events.publish_now(db.retried(work), events.publisher(self.config))
+        made = db.retried(work)
+        short_term.keep_turn(self.begun, self._history, finished.text, now)
+        events.publish_now(made, events.publisher(self.config))
 
-    def _write_beside(self, connection: Connection, finished: FinishedTurn, now: datetime) -> None:
-        """What is written with the answer, in its transaction."""
+    def _prepare_changes(self) -> list[StagedChange]:
+        """The staged changes of the brain with their vectors, which are made before a connection is taken."""
+        if not (staged := self.answering.staged()):
+            return []
+        model = embedder(self.config)
+        return prepare_changes(staged, lambda texts: model.embed(texts, kind="document"), model.name)
+
+    def _write_beside(
+        self, connection: Connection, finished: FinishedTurn, changes: list[StagedChange], now: datetime
+    ) -> None:
+        """What is written with the answer, in its transaction. None of it can cost the answer."""
+        if changes:
+            finished.details["not_saved"] = write_changes(
+                connection, self.begun.account, self.begun.assistant_message_id, changes, now
+            )
         if self.context is not None:
             log_retrieval(
                 connection,

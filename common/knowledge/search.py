@@ -22,6 +22,9 @@ from common.text import clean_text, to_json
 
 # Set by benchmarks/locomo.py and benchmarks/search.py.
 WORDS = 0.6  # the share of the words in the fused score; the rest is meaning's
+LEAST_SPREAD = (
+    0.1  # similarities that lie closer together than this are not stretched apart: it would be noise
+)
 BOOST = 0.15  # what a full match with the customer's profile adds
 EF_SEARCH = 120  # how many neighbours HNSW keeps in view
 OVER_FETCH, OVER_FETCH_WITH_PROFILE = 3, 6
@@ -255,12 +258,15 @@ def _ranked(found: Sequence[Mapping[str, Any]], asked: _Asked, *, trace: bool) -
 
     def fused(row: Mapping[str, Any]) -> float:
         words = (row["words"] or 0.0) / best if best else 0.0
-        meaning = (row["score"] - low) / (high - low) if row["score"] is not None and high > low else 0.0
+        meaning = 0.0 if row["score"] is None else (row["score"] - low) / max(high - low, LEAST_SPREAD)
         return WORDS * words + (1 - WORDS) * meaning + BOOST * profile_match(row["attributes"], asked.profile)
 
     ordered = sorted(found, key=fused, reverse=True)
     if asked.collection != "memory":
-        ordered = list({row["document"]: row for row in reversed(ordered)}.values())[::-1]
+        first: dict[str, Mapping[str, Any]] = {}
+        for row in ordered:
+            first.setdefault(row["document"], row)
+        ordered = list(first.values())
     candidates = [
         _candidate(row, rank, surfaced=rank <= asked.limit) for rank, row in enumerate(ordered, start=1)
     ]

@@ -21,10 +21,11 @@ from common import log
 from common.llm.types import ToolCall
 from common.text import canonical_hash, clean_json, one_line, to_json
 from common.tools.registry import tools
-from common.tools.types import Site, Tool, ToolContext, ToolMistake, ToolOutput
+from common.tools.types import Remembering, Site, Tool, ToolContext, ToolMistake, ToolOutput
 
 MODEL_BYTES = 32 * 1024
 STORED_BYTES = 256 * 1024
+NOTHING_TO_REMEMBER = Remembering(allowed=False)
 
 OpenTransaction = Callable[[], AbstractContextManager[Connection]]
 
@@ -53,6 +54,7 @@ def run_tool(
     site: Site | None,
     conversation_id: uuid.UUID,
     now: datetime,
+    remembering: Remembering = NOTHING_TO_REMEMBER,
 ) -> Executed:
     """The result of `call`. Wrong arguments, an exception and a passed time limit become a result with `is_error` that tells the
     model what to do; `open_transaction` gives the tool a connection scoped to the user."""
@@ -74,7 +76,13 @@ def run_tool(
     hashed = canonical_hash(arguments.model_dump(mode="json"))
     staged: list[dict[str, Any]] = []
     context = functools.partial(
-        ToolContext, user_id=user_id, site=site, conversation_id=conversation_id, now=now, staged=staged
+        ToolContext,
+        user_id=user_id,
+        site=site,
+        conversation_id=conversation_id,
+        now=now,
+        remembering=remembering,
+        staged=staged,
     )
     outcome = _within_time(tool, arguments, context, open_transaction)
     if isinstance(outcome, str):

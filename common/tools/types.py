@@ -31,6 +31,17 @@ class Site:
 
 
 @dataclass(frozen=True)
+class Remembering:
+    """What a turn may keep of what it hears. `recalled` are the texts that the prompt quotes: they are remembered already, or are not the
+    customer's. `staged` are the changes that earlier calls of the turn staged."""
+
+    allowed: bool = True
+    most_memories: int = 0
+    recalled: tuple[str, ...] = ()
+    staged: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
 class ToolContext:
     """Who calls, about which site, when, and a read-only transaction scoped to that user.
 
@@ -42,6 +53,7 @@ class ToolContext:
     conversation_id: uuid.UUID
     now: datetime
     connection: Connection
+    remembering: Remembering = Remembering()
     staged: list[dict[str, Any]] = field(default_factory=list)
 
 

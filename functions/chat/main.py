@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from functools import partial
-
 from flask import Request, Response
 
-from common import db
+from common import clock, db
 from common.advisor import turn
 from common.advisor.events import Finished, TurnEvent
 from common.advisor.request import read_turn_request
@@ -32,14 +29,13 @@ def chat(call: Call) -> Response:
         answer = turn.replay(call.customer, begun, config=call.config, now=call.now)
         return json_response(answer) if as_json else event_stream(replayed_stream(answer), HEADERS)
     running, charge = begun
-    clock = partial(datetime.now, UTC)
 
     def renew() -> bool:
         with db.user_transaction(running.account.user_id) as connection:
-            return renew_lease(connection, running, now=clock())
+            return renew_lease(connection, running, now=clock.now())
 
     events = Background(
-        lambda cancelled: turn.run(running, charge, config=call.config, clock=clock, cancelled=cancelled),
+        lambda cancelled: turn.run(running, charge, config=call.config, clock=clock.now, cancelled=cancelled),
         on_heartbeat=renew,
     )
     if as_json:

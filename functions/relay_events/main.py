@@ -16,7 +16,7 @@ endpoints = Endpoints()
 @endpoints.route("POST", "/internal/relay_events", gate="internal")
 def relay_due(call: Call) -> dict[str, Any]:
     """How many events were published."""
-    return {"published": relay(publisher(call.config), now=call.now)}
+    return {"published": relay(publisher(call.config), now=call.at())}
 
 
 def main(request: Request) -> Response:

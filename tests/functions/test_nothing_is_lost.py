@@ -56,10 +56,10 @@ def test_a_client_that_leaves_mid_stream_leaves_an_interrupted_turn_with_what_wa
     threading.Timer(0.05, left.set).start()
     response.close()
     assert turns(system) == [("interrupted", None)]
-    assert said(system) == [
-        ("user", "plans?", "complete"),
-        ("assistant", "You have two plans and", "interrupted"),
-    ] or said(system) == [("user", "plans?", "complete"), ("assistant", "You have two plans", "interrupted")]
+    question, (role, text, status) = said(system)
+    assert question == ("user", "plans?", "complete")
+    assert (role, status) == ("assistant", "interrupted")
+    assert text in ("You have two plans", "You have two plans and")
     assert waiting(system) == 1
     system.deliver_all()
     assert (snapshots(system), waiting(system)) == (1, 0)
@@ -125,7 +125,6 @@ def test_one_turn_at_a_time_in_a_conversation(system: System, monkeypatch: pytes
         first = pool.submit(system.chat, "one", conversation_id=conversation)
         assert running.wait(10)
         assert system.chat("two", conversation_id=conversation).status_code == 409
-        assert system.chat("elsewhere").status_code in (200, 409) or True
         go.set()
         assert first.result().status_code == 200
 
@@ -284,7 +283,7 @@ def test_a_poisoned_event_is_dead_after_five_attempts_and_kept(
     assert codes == [500] * (MAX_ATTEMPTS - 1) + [200, 200]
     assert system.database.rows(
         "select attempts, last_error, dead_at is not null from outbox_events where type = 'tool-results'"
-    ) == [(MAX_ATTEMPTS, "IntegrityError", True)]
+    ) == [(MAX_ATTEMPTS, "23514", True)]
     assert '"event": "events_dead_total"' in capsys.readouterr().out
     system.database.run("alter table message_tool_results drop constraint never")
     system.database.run("update outbox_events set dead_at = null, attempts = 0")

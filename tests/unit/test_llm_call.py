@@ -78,7 +78,7 @@ def test_a_named_model_that_cannot_be_called_stops_the_start(given: dict[str, An
 
 
 def test_production_does_not_fall_to_the_offline_model_unasked() -> None:
-    prod = {"environment": "prod", "publisher": "pubsub", "pubsub_project": "p"}
+    prod = {"environment": "prod", "pubsub_project": "p"}
     with pytest.raises(ConfigError, match="ANTHROPIC_API_KEY"):
         call.check(Settings(**prod))
     call.check(Settings(**prod, vertex_project="p"), tasks=("wrap_up",))

@@ -191,6 +191,7 @@ def upgrade() -> None:
         sa.Column("user_id", sa.Uuid(), nullable=False),
         sa.Column("site_id", sa.Uuid(), nullable=False),
         sa.Column("external_id", sa.Text(), nullable=False),
+        sa.Column("aliases", sa.ARRAY(sa.Text()), nullable=True),
         sa.Column("email", sa.Text(), nullable=True),
         sa.Column("name", sa.Text(), nullable=True),
         sa.Column("registered_at", sa.DateTime(timezone=True), nullable=True),
@@ -204,6 +205,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_members")),
         sa.UniqueConstraint("site_id", "external_id", name=op.f("uq_members_site_id_external_id")),
     )
+    op.create_index(
+        "ix_members_aliases",
+        "members",
+        ["site_id"],
+        unique=False,
+        postgresql_where=sa.text("aliases is not null"),
+    )
+    op.create_index(op.f("ix_members_site_id_email"), "members", ["site_id", "email"], unique=False)
     op.create_index(
         op.f("ix_members_site_id_registered_at"), "members", ["site_id", "registered_at"], unique=False
     )
@@ -674,10 +683,10 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_brain_entries")),
     )
     op.create_index(
-        "ix_brain_entries_document",
+        "uq_brain_entries_document",
         "brain_entries",
-        ["document"],
-        unique=False,
+        ["document", "content_hash"],
+        unique=True,
         postgresql_where=sa.text("tenant_id = 'global'"),
     )
     op.create_index(

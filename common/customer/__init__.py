@@ -1,0 +1,1 @@
+"""What customers may see, correct and delete of what is remembered of them."""

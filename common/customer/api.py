@@ -1,0 +1,176 @@
+"""The customer's operations as one table. Each entry says method, path, query, body and answer; what is served and what
+`/openapi.json` documents are both made from it, so that they cannot drift apart.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from sqlalchemy import Connection
+
+from common import accounts, db, events
+from common.accounts import Account
+from common.config import Settings
+from common.errors import Forbidden, InvalidFields, StaleVersion
+from common.http import Call, Endpoints, json_response, no_content
+from common.text import clean_json
+
+
+class Nothing(BaseModel):
+    """No query parameters."""
+
+
+class Body(BaseModel):
+    """A request body: a field that nobody knows is refused rather than ignored."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A customer's request inside its transaction, which is scoped to `account.user_id`."""
+
+    connection: Connection
+    account: Account
+    now: datetime
+    config: Settings
+    params: Mapping[str, str]
+    query: Any
+    body: Any
+    if_match: int | None
+
+    @property
+    def user_id(self) -> uuid.UUID:
+        return self.account.user_id
+
+    @property
+    def id(self) -> uuid.UUID:
+        """The id in the path. Raises NotFound for what is no id."""
+        return db.as_uuid(self.params["id"])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an operation answers: its document (None: 204), its version (the ETag), and the events to publish after the commit."""
+
+    value: BaseModel | None = None
+    version: int | None = None
+    events: tuple[events.Event, ...] = ()
+
+
+Handler = Callable[[Asked], Answer]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One entry of the table. `edits` honours If-Match; `pro` refuses a Free tenant."""
+
+    method: str
+    path: str
+    handler: Handler
+    answer: type[BaseModel] | None
+    query: type[BaseModel] = Nothing
+    body: type[BaseModel] | None = None
+    status: int = 200
+    edits: bool = False
+    versioned: bool = False
+    pro: bool = False
+
+    @property
+    def params(self) -> list[str]:
+        """The names in the path."""
+        return re.findall(r"<(\w+)>", self.path)
+
+    @property
+    def name(self) -> str:
+        return self.handler.__name__
+
+    @property
+    def about(self) -> str:
+        """The handler's docstring on one line: the operation's description."""
+        return " ".join((self.handler.__doc__ or "").split())
+
+
+@dataclass
+class Operations:
+    """A table of operations."""
+
+    table: list[Operation] = field(default_factory=list)
+
+    def add(
+        self, method: str, path: str, *, answer: type[BaseModel] | None, **options: Any
+    ) -> Callable[[Handler], Handler]:
+        """Enter a handler into the table."""
+
+        def enter(handler: Handler) -> Handler:
+            status = 200 if answer else 204
+            self.table.append(Operation(method, path, handler, answer, **{"status": status, **options}))
+            return handler
+
+        return enter
+
+    def serve(self, endpoints: Endpoints) -> None:
+        """Make an endpoint of each operation, behind the customer's gate."""
+        for operation in self.table:
+            route = endpoints.route(operation.method, operation.path, gate="customer")
+            route(partial(carry_out, operation))
+
+
+PRO_ONLY = "SOUL, BIBLE and HEARTBEAT, their revisions and restoring them are part of the Pro plan."
+
+
+def carry_out(operation: Operation, call: Call) -> Any:
+    """The response of `operation` to `call`: one transaction as the customer, then its events, after the commit."""
+    query = read(operation.query, clean_json(call.request.args.to_dict()))
+    body = read(operation.body, call.body) if operation.body else None
+    if_match = expected_version(call.request.headers.get("If-Match")) if operation.edits else None
+
+    def work() -> Answer:
+        with db.transaction("app") as connection:
+            account = accounts.enter(connection, call.customer, call.config, call.now)
+            if operation.pro and account.tier != "pro":
+                raise Forbidden(PRO_ONLY)
+            return operation.handler(
+                Asked(connection, account, call.now, call.config, call.params, query, body, if_match)
+            )
+
+    answer = db.retried(work, attempts=2)
+    events.publish_now(answer.events, events.publisher(call.config)) if answer.events else None
+    headers = {"ETag": f'"{answer.version}"'} if answer.version is not None else None
+    if answer.value is None:
+        return no_content()
+    return json_response(answer.value.model_dump(mode="json"), operation.status, headers)
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read(model: type[M], given: Any) -> M:
+    """`given` as a `model`. Raises InvalidFields that names each wrong field, and repeats nothing of what was sent."""
+    try:
+        return model.model_validate(given)
+    except ValidationError as exc:
+        wrong = [
+            {"field": ".".join(map(str, e["loc"])), "problem": e["msg"]}
+            for e in exc.errors(include_input=False)
+        ]
+        named = "; ".join(f"{w['field'] or 'body'}: {w['problem']}" for w in wrong[:5])
+        raise InvalidFields(f"Some fields are missing or wrong. {named}", fields=wrong[:20]) from None
+
+
+def expected_version(if_match: str | None) -> int | None:
+    """The version that an edit builds on; None without the header or with `*`: then the last write wins. A tag that we never gave
+    out cannot match (StaleVersion). Proxies that compress mark a tag as weak; the version in it is the same."""
+    if if_match is None or if_match.strip() == "*":
+        return None
+    found = re.fullmatch(r'\s*(?:W/)?"(\d{1,18})"\s*', if_match)
+    if found is None:
+        raise StaleVersion()
+    return int(found[1])

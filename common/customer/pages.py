@@ -1,0 +1,82 @@
+"""Cursor pagination: pages of rows, newest first, that stay stable while rows are added or deleted.
+
+A cursor is the key (created_at, id) of the last row shown, made opaque; the next page holds what is strictly older.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import uuid
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+import sqlalchemy as sa
+from pydantic import BaseModel, Field
+from sqlalchemy import Connection
+
+from common.errors import InvalidFields
+
+MAX_LIMIT = 100
+
+
+class PageQuery(BaseModel):
+    """Which page is asked for."""
+
+    cursor: str | None = Field(
+        None, max_length=200, description="`next` of the page before; none: the first page"
+    )
+    limit: int = Field(20, ge=1, le=MAX_LIMIT, description="Most items to return")
+
+
+T = TypeVar("T", bound=BaseModel)
+
+
+class Page(BaseModel, Generic[T]):
+    """Items, newest first, and the cursor of the next page, null on the last."""
+
+    items: list[T]
+    next: str | None = Field(description="Give this as `cursor` to read on")
+
+
+def older(table: str) -> str:
+    """The condition and order of a page over `table`, to end a statement whose `where` has begun; its parameters come from
+    `read_page`."""
+    return f"""
+        (cast(:after_at as timestamptz) is null
+             or ({table}.created_at, {table}.id) < (cast(:after_at as timestamptz), cast(:after_id as uuid)))
+        order by {table}.created_at desc, {table}.id desc
+        limit :rows
+    """
+
+
+def read_page(
+    connection: Connection, sql: str, query: PageQuery, item: type[T], **parameters: Any
+) -> Page[T]:
+    """The page of `sql` that `query` asks for; each row has `created_at` and `id` and becomes an `item`. Raises InvalidFields for a
+    cursor that is none of ours."""
+    after_at, after_id = read_cursor(query.cursor) if query.cursor else (None, None)
+    paging = {"after_at": after_at, "after_id": after_id, "rows": query.limit + 1}
+    rows = connection.execute(sa.text(sql), {**parameters, **paging}).mappings().all()
+    shown = rows[: query.limit]
+    following = write_cursor(shown[-1]["created_at"], shown[-1]["id"]) if len(rows) > query.limit else None
+    return Page(items=[item.model_validate(dict(row)) for row in shown], next=following)
+
+
+def write_cursor(created_at: datetime, row_id: uuid.UUID) -> str:
+    """The cursor that stands behind this row."""
+    key = f"{created_at.isoformat()}|{row_id}"
+    return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
+
+
+def read_cursor(cursor: str) -> tuple[datetime, uuid.UUID]:
+    """The key in a cursor. Raises InvalidFields."""
+    try:
+        key = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+        moment, _, row_id = key.partition("|")
+        created_at = datetime.fromisoformat(moment)
+        if created_at.tzinfo is None:
+            raise ValueError("no zone")
+        return created_at, uuid.UUID(row_id)
+    except (ValueError, binascii.Error):
+        raise InvalidFields("The cursor is not one of ours. Begin again without it.") from None

@@ -1,0 +1,90 @@
+"""What a row of any source becomes: a record for each table, members and plans named the way the file names them.
+
+External ids are unique in a site and table; a source other than the plain CSV puts its own mark before them, so that two systems' numbers
+do not meet. Money is in minor units, moments have a zone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class MemberRef:
+    """A person as a row names them: found by external id, else by e-mail address, else made."""
+
+    external_id: str | None
+    email: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRef:
+    """A plan as a row names it: found by its external id or, where it has none, by its name; else made."""
+
+    external_id: str | None
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    external_id: str
+    name: str
+    price_minor: int | None
+    currency: str
+    period: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    external_id: str
+    email: str | None
+    name: str | None
+    registered_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Without a price of its own it has its plan's."""
+
+    external_id: str
+    member: MemberRef
+    plan: PlanRef | None
+    status: str
+    price_minor: int | None
+    currency: str
+    period: str
+    started_at: datetime
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    external_id: str
+    member: MemberRef | None
+    plan: PlanRef | None
+    kind: str
+    amount_minor: int
+    currency: str
+    status: str
+    description: str | None
+    occurred_at: datetime
+
+
+Record = Plan | Member | Subscription | Transaction
+
+
+def moments(record: Record) -> list[datetime]:
+    """Every moment that the record speaks of."""
+    match record:
+        case Member(registered_at=at):
+            found = [at]
+        case Subscription(started_at=start, ended_at=end):
+            found = [start, end]
+        case Transaction(occurred_at=at):
+            found = [at]
+        case _:
+            found = []
+    return [moment for moment in found if moment is not None]

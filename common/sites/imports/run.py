@@ -1,0 +1,223 @@
+"""An import from file to report: which kind, which conventions, what was added, changed, left alone and rejected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from common.sites.imports import memberpress, plain, stripe
+from common.sites.imports.kinds import Kind, recognise
+from common.sites.imports.reading import (
+    Conventions,
+    Layout,
+    RawRow,
+    Row,
+    Setting,
+    cells_of,
+    layout_of,
+    plain_name,
+    rows_of,
+    settle,
+    zone_of,
+)
+from common.sites.imports.records import Plan, Record, Subscription, Transaction, moments
+from common.sites.imports.values import Fault
+from common.sites.imports.writer import Key, Site, date_registrations, key_of, write
+
+KINDS: list[Kind] = [*plain.KINDS, *memberpress.KINDS, *stripe.KINDS]
+_ORDER = ("memberships", "members", "subscriptions", "transactions")
+_BATCH = 2000
+
+
+@dataclass(frozen=True)
+class OpenedFile:
+    """A file that can be imported: what it is and how it is to be read."""
+
+    path: Path
+    layout: Layout
+    kind: Kind
+    setting: Setting
+    notes: tuple[str, ...]
+
+
+@dataclass
+class FileReport:
+    """What became of a file's rows: `read` is the sum of the other four. `data_through` is the latest moment it speaks of."""
+
+    file_name: str
+    kind: str
+    notes: list[str]
+    read: int = 0
+    added: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    rejected: int = 0
+    data_through: datetime | None = None
+    future: int = 0
+    undated_refunds: int = 0
+    unknown_periods: int = 0
+
+
+Rejected = Callable[[OpenedFile, RawRow, str], None]
+Progress = Callable[[OpenedFile, int], None]
+
+
+def open_file(path: Path, *, currency: str, timezone: str, stated: Conventions | None = None) -> OpenedFile:
+    """Recognise the file and settle its conventions; `stated` ones win over what its values show. Raises ImportRefused."""
+    layout = layout_of(path)
+    kind = recognise(layout.header, KINDS, path.name)
+    conventions, notes = settle(path, layout, kind.dates, kind.amounts, stated or Conventions())
+    if layout.encoding == "cp1252":
+        notes.insert(0, "the text is not UTF-8 and was read as Windows-1252")
+    zone = UTC if kind.utc else zone_of(timezone)
+    return OpenedFile(path, layout, kind, Setting(currency, zone, conventions), tuple(notes))
+
+
+def import_files(
+    connection: Connection,
+    site: Site,
+    files: Sequence[OpenedFile],
+    now: datetime,
+    *,
+    exported_at: datetime | None = None,
+    rejected: Rejected = lambda file, row, reason: None,
+    progress: Progress = lambda file, rows: None,
+) -> list[FileReport]:
+    """Write the files, plans first and transactions last, in the caller's transaction, and record each in `site_imports`.
+
+    Moves the site's `data_as_of` to `exported_at`, else to the latest moment not after `now` that the files speak of, and never back.
+    """
+    reports = []
+    for file in sorted(files, key=lambda f: _ORDER.index(f.kind.table)):
+        report = _import_file(connection, site, file, now, rejected, progress)
+        if exported_at is not None:
+            report.data_through = exported_at
+        _record(connection, site, file, report)
+        reports.append(report)
+    if dated := date_registrations(connection, site):
+        reports[-1].notes.append(
+            f"{dated} people came without a day of registration; it was taken from their first subscription or payment"
+        )
+    through = max((r.data_through for r in reports if r.data_through), default=None)
+    connection.execute(
+        sa.text("""
+update sites set data_as_of = greatest(data_as_of, cast(:through as timestamptz))
+where user_id = :user_id and id = :site_id"""),
+        {"user_id": site.user_id, "site_id": site.site_id, "through": through},
+    )
+    return reports
+
+
+@dataclass
+class _Batch:
+    """Lines that are not written yet: their records by key, and the keys of each line."""
+
+    records: dict[Key, Record] = field(default_factory=dict)
+    lines: list[list[Key]] = field(default_factory=list)
+
+
+def _import_file(
+    connection: Connection,
+    site: Site,
+    file: OpenedFile,
+    now: datetime,
+    rejected: Rejected,
+    progress: Progress,
+) -> FileReport:
+    report = FileReport(file.path.name, file.kind.name, list(file.notes))
+    header = [plain_name(h) for h in file.layout.header]
+    batch = _Batch()
+    for raw in rows_of(file.path, file.layout):
+        report.read += 1
+        try:
+            if raw.fault:
+                raise Fault(raw.fault)
+            records = file.kind.read(Row(raw.line, cells_of(raw, header), file.setting))
+        except Fault as fault:
+            report.rejected += 1
+            rejected(file, raw, str(fault))
+            continue
+        _observe(report, records, now)
+        keyed = {key_of(record): record for record in records}
+        if all(batch.records.get(key) == record for key, record in keyed.items()):
+            report.unchanged += 1  # the same row again
+            continue
+        if len(batch.lines) >= _BATCH or not batch.records.keys().isdisjoint(keyed):
+            _flush(connection, site, batch, report)
+            progress(file, report.read)
+        batch.records |= keyed
+        batch.lines.append(list(keyed))
+    _flush(connection, site, batch, report)
+    progress(file, report.read)
+    _add_notes(report)
+    return report
+
+
+def _flush(connection: Connection, site: Site, batch: _Batch, report: FileReport) -> None:
+    """Write the batch and count its lines: a line is added where the record it is about is new, updated where any of its records
+    was written."""
+    if not batch.lines:
+        return
+    written = write(connection, site, list(batch.records.values()))
+    for keys in batch.lines:
+        if written.get(keys[0]):
+            report.added += 1
+        elif any(key in written for key in keys):
+            report.updated += 1
+        else:
+            report.unchanged += 1
+    batch.records.clear()
+    batch.lines.clear()
+
+
+def _observe(report: FileReport, records: list[Record], now: datetime) -> None:
+    known = [moment for record in records for moment in moments(record)]
+    past = [moment for moment in known if moment <= now]
+    report.data_through = max([*past, *([report.data_through] if report.data_through else [])], default=None)
+    report.future += any(isinstance(r, Transaction) and r.occurred_at > now for r in records)
+    refunds = [r for r in records[1:] if isinstance(r, Transaction)]
+    report.undated_refunds += any(r.occurred_at == moments(records[0])[0] for r in refunds)
+    report.unknown_periods += any(
+        isinstance(r, Plan | Subscription) and r.price_minor and r.period == "unknown" for r in records
+    )
+
+
+def _add_notes(report: FileReport) -> None:
+    if report.future:
+        report.notes.append(f"{report.future} rows are dated in the future")
+    if report.undated_refunds:
+        report.notes.append(
+            f"{report.undated_refunds} refunds come without a day of their own; they were booked on the day of their payment"
+        )
+    if report.unknown_periods:
+        report.notes.append(
+            f"{report.unknown_periods} prices are for no period that is known; they count nothing in recurring revenue"
+        )
+
+
+def _record(connection: Connection, site: Site, file: OpenedFile, report: FileReport) -> None:
+    connection.execute(
+        sa.text("""
+insert into site_imports (user_id, site_id, source, file_name, file_hash, rows_read, rows_added, rows_updated, rows_unchanged,
+                          rows_rejected, data_through)
+values (:user_id, :site_id, :source, :file_name, :file_hash, :read, :added, :updated, :unchanged, :rejected,
+        cast(:through as timestamptz))"""),
+        {
+            "user_id": site.user_id,
+            "site_id": site.site_id,
+            "source": report.kind,
+            "file_name": report.file_name,
+            "file_hash": file.layout.sha256,
+            "read": report.read,
+            "added": report.added,
+            "updated": report.updated,
+            "unchanged": report.unchanged,
+            "rejected": report.rejected,
+            "through": report.data_through,
+        },
+    )

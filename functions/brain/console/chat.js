@@ -1,0 +1,265 @@
+// The chat: conversations on the side, the thread, and the composer.
+
+import { AnswerView } from "./answer.js";
+import { Problem, call, get, pages, send } from "./api.js";
+import { announce, confirmed, fill, h, paged, when } from "./dom.js";
+import { chunks } from "./stream.js";
+
+const SUGGESTIONS = [
+  "How many active members do I have?",
+  "How did revenue develop over the last six months?",
+  "What should I do about members who cancel?",
+];
+
+/** The view of one conversation, or of a new one. */
+export async function chatView(id) {
+  const conversation = id ? await get(`/v1/conversations/${encodeURIComponent(id)}`) : null;
+  const sites = conversation ? [] : (await get("/v1/sites?limit=100")).items;
+  const chat = new Chat(conversation, sites);
+  const side = h("aside", { class: "side", "aria-label": "Conversations" });
+  await chat.drawSide(side);
+  return h("div", { class: "split chat" }, side, chat.element);
+}
+
+class Chat {
+  constructor(conversation, sites) {
+    this.conversation = conversation;
+    this.running = null;
+    this.thread = h("div", { class: "thread" });
+    this.problem = h("p", { class: "note bad", role: "alert", hidden: true });
+    this.input = h("textarea", {
+      id: "message", rows: "1", maxlength: "8000", placeholder: "Ask about your members, plans or revenue",
+      oninput: () => this.grow(), onkeydown: (event) => this.key(event),
+    });
+    this.submit = h("button", { type: "submit", class: "primary" }, "Send");
+    this.remember = h("input", { type: "checkbox", role: "switch", id: "remember", checked: true });
+    this.site = sites.length > 1 ? h("select", { id: "site" }, sites.map((s) => h("option", { value: s.id }, s.name))) : null;
+    this.form = h("form", { class: "composer", onsubmit: (event) => { event.preventDefault(); this.ask(); } },
+      h("label", { for: "message", class: "unseen" }, "Your message"), this.input, this.submit);
+    this.head = h("div", { class: "head" });
+    this.element = h("section", { class: "talk", "aria-label": "Conversation" }, this.head, this.thread, this.problem, this.form);
+    this.draw();
+  }
+
+  draw() {
+    this.drawHead();
+    if (!this.conversation) return this.thread.replaceChildren(this.welcome());
+    const { messages, earlier } = this.conversation;
+    this.thread.replaceChildren(...messages.filter((m) => !m.superseded).map(messageView));
+    if (earlier !== null) this.thread.prepend(this.earlierButton(earlier));
+    requestAnimationFrame(() => scrollTo({ top: document.body.scrollHeight }));
+    const wanted = new URLSearchParams(location.hash.split("?")[1]).get("message");
+    if (wanted) requestAnimationFrame(() => requestAnimationFrame(() => show(wanted)));
+    return undefined;
+  }
+
+  earlierButton(before) {
+    const button = h("button", { type: "button", class: "quiet", onclick: async () => {
+      const page = await get(`/v1/conversations/${this.conversation.id}?before=${before}`);
+      const nodes = page.messages.filter((m) => !m.superseded).map(messageView);
+      button.replaceWith(...(page.earlier === null ? [] : [this.earlierButton(page.earlier)]), ...nodes);
+    } }, "Show earlier messages");
+    return button;
+  }
+
+  welcome() {
+    return h("div", { class: "welcome" },
+      h("h1", {}, "What would you like to know?"),
+      h("p", {}, "The advisor looks up your site's data, and remembers what you talked about, with its date."),
+      h("ul", { class: "suggestions" }, SUGGESTIONS.map((text) => h("li", {},
+        h("button", { type: "button", class: "quiet", onclick: () => { this.input.value = text; this.ask(); } }, text)))),
+      this.site && h("label", { class: "field" }, "Site", this.site),
+      h("div", { class: "switch" }, this.remember,
+        h("label", { for: "remember" }, "Remember this conversation",
+          h("small", {}, "Off: it stays readable for you, but leaves no wrap-up and no memory."))));
+  }
+
+  drawHead() {
+    const talk = this.conversation;
+    if (!talk) return fill(this.head);
+    const note = talk.remember ? null : h("span", { class: "tag" }, "not remembered");
+    return fill(this.head,
+      h("h1", {}, talk.title), note, h("div", { class: "actions" },
+        talk.remember && h("button", { type: "button", class: "quiet", onclick: () => this.end() }, "End and wrap up"),
+        h("button", { type: "button", class: "quiet", onclick: () => this.remove() }, "Delete")));
+  }
+
+  async drawSide(side) {
+    this.side = side;
+    const row = (talk) => h("li", {}, h("a", {
+      href: `#/chat/${talk.id}`, "aria-current": talk.id === this.conversation?.id ? "page" : null,
+    }, h("span", { class: "title" }, talk.title), h("small", {}, when(talk.last_turn_at, { day: true }))));
+    const list = await paged(pages("/v1/conversations"), row, h("p", { class: "muted" }, "No conversations yet."));
+    const open = matchMedia("(min-width: 52rem)").matches;
+    side.replaceChildren(
+      h("a", { class: "button primary", href: "#/chat", onclick: () => this.fresh() }, "New conversation"),
+      h("details", { open }, h("summary", {}, "Conversations"), ...list));
+  }
+
+  fresh() {
+    // The address may be that of a new conversation already; then nothing else tells the router.
+    if (location.hash === "#/chat") window.dispatchEvent(new HashChangeEvent("hashchange"));
+  }
+
+  grow() {
+    this.input.style.height = "auto";
+    this.input.style.height = `${Math.min(this.input.scrollHeight, 240)}px`;
+  }
+
+  key(event) {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      this.ask();
+    }
+    if (event.key === "Escape" && this.running) this.running.abort();
+  }
+
+  async ask() {
+    if (this.running) return this.running.abort();
+    const message = this.input.value.trim();
+    if (!message) return this.input.focus();
+    const before = [...this.thread.childNodes];
+    if (!this.conversation) this.thread.replaceChildren();
+    this.problem.hidden = true;
+    const answer = new AnswerView();
+    const question = userView(message);
+    this.thread.append(question, answer.element);
+    this.input.value = "";
+    this.grow();
+    this.busy(new AbortController());
+    answer.streaming();
+    follow(answer.element);
+    announce("The advisor is answering.");
+    try {
+      await this.receive(message, answer);
+      announce(answer.known.text);
+    } catch (error) {
+      if (error.name === "AbortError") {
+        answer.say("Stopped. What was said until then is kept.");
+        announce("Stopped.");
+      } else if (error instanceof Problem && !answer.known.id) {
+        // Nothing was begun: put everything back as it was, so that the message can be sent again.
+        this.thread.replaceChildren(...before);
+        this.input.value = message;
+        this.grow();
+        this.problem.textContent = error.message;
+        this.problem.hidden = false;
+      } else {
+        answer.say(error.message, "bad");
+      }
+    } finally {
+      answer.stop();
+      this.busy(null);
+    }
+    return this.settle();
+  }
+
+  async receive(message, answer) {
+    const body = { message, turn_id: crypto.randomUUID() };
+    if (this.conversation) body.conversation_id = this.conversation.id;
+    else {
+      body.remember = this.remember.checked;
+      if (this.site) body.site_id = this.site.value;
+    }
+    const response = await send("POST", "/chat", { body, accept: "text/event-stream", signal: this.running.signal });
+    let failed = null;
+    for await (const chunk of chunks(response)) {
+      if (chunk.type === "start") this.begun = chunk.messageMetadata.conversation_id;
+      if (chunk.type === "error") failed = chunk.errorText;
+      take(answer, chunk);
+      follow(answer.element);
+    }
+    if (failed) answer.say(failed, "bad");
+  }
+
+  /** After a turn: the head and the list show the conversation as it is stored now. */
+  async settle() {
+    const id = this.conversation?.id ?? this.begun;
+    if (!id) return;
+    try {
+      this.conversation = { ...(await get(`/v1/conversations/${id}?limit=1`)), earlier: null };
+    } catch {
+      return; // it went meanwhile; the next action says so
+    }
+    history.replaceState(null, "", `#/chat/${id}`);
+    this.drawHead();
+    await this.drawSide(this.side);
+  }
+
+  busy(controller) {
+    this.running = controller;
+    this.submit.textContent = controller ? "Stop" : "Send";
+    this.submit.className = controller ? "" : "primary";
+    if (!controller) this.input.focus({ preventScroll: true });
+  }
+
+  async end() {
+    const { data } = await call("POST", `/v1/conversations/${this.conversation.id}/end`);
+    this.say(data.ending
+      ? "This session is ending. Its wrap-up appears under Wrap-ups in a moment."
+      : "There is no open session here. The next message begins a new one.");
+  }
+
+  say(text) {
+    this.thread.append(h("p", { class: "note" }, text));
+    announce(text);
+    scrollTo({ top: document.body.scrollHeight });
+  }
+
+  async remove() {
+    const yes = await confirmed({
+      title: "Delete this conversation?",
+      lines: [`“${this.conversation.title}”`,
+        "Its messages, sessions, snapshots and wrap-ups go with it, for good. Memories that were learned in it stay; they are under Brain."],
+      action: "Delete conversation",
+    });
+    if (!yes) return;
+    const { data } = await call("DELETE", `/v1/conversations/${this.conversation.id}`);
+    const gone = data.deleted;
+    location.hash = "#/chat";
+    announce(`Deleted: ${gone.messages} messages, ${gone.snapshots} snapshots, ${gone.wrap_ups} wrap-ups.`);
+  }
+}
+
+/** Put one chunk of the stream into the answer. */
+function take(answer, chunk) {
+  const { known } = answer;
+  if (chunk.type === "start") answer.set({ id: chunk.messageId });
+  else if (chunk.type === "text-delta") answer.set({ text: known.text + chunk.delta });
+  else if (chunk.type === "data-route") answer.set({ route: chunk.data });
+  else if (chunk.type === "data-recall") answer.set({ recalled: chunk.data });
+  else if (chunk.type === "tool-input-available") {
+    const one = { id: chunk.toolCallId, tool_name: chunk.toolName, tool_input: chunk.input, is_error: false };
+    answer.set({ tool_calls: [...known.tool_calls, one] });
+  } else if (chunk.type === "tool-output-error") {
+    answer.set({ tool_calls: known.tool_calls.map((one) => (one.id === chunk.toolCallId ? { ...one, is_error: true } : one)) });
+  } else if (chunk.type === "source-document") {
+    const { n, url } = chunk.providerMetadata.memberintel;
+    answer.set({ sources: [...known.sources, { n, url, title: chunk.title, entry_id: chunk.sourceId }] });
+  } else if (chunk.type === "finish") answer.set(chunk.messageMetadata);
+}
+
+function userView(text) {
+  return h("article", { class: "question", "aria-label": "You" }, h("p", {}, text));
+}
+
+function messageView(message) {
+  const element = message.role === "user" ? userView(message.text) : AnswerView.of(message).element;
+  element.id = `message-${message.id}`;
+  return element;
+}
+
+function show(id) {
+  const element = document.getElementById(`message-${id}`);
+  if (!element) return;
+  element.classList.add("pointed");
+  element.tabIndex = -1;
+  element.focus({ preventScroll: true });
+  element.scrollIntoView({ block: "center" });
+}
+
+/** Keep the end in sight, unless the customer scrolled up to read. */
+function follow(element) {
+  const left = document.body.scrollHeight - (scrollY + innerHeight);
+  if (left < 160) requestAnimationFrame(() => element.scrollIntoView({ block: "end" }));
+}

@@ -1,0 +1,61 @@
+"""`brain`: what a customer may see and change of what is remembered, its OpenAPI document, and the console."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from flask import Request, Response
+
+from common.customer.openapi import document
+from common.customer.operations import operations
+from common.errors import NotFound
+from common.http import Call, Endpoints
+
+endpoints = Endpoints()
+operations.serve(endpoints)
+
+CONSOLE = Path(__file__).parent / "console"
+# The page loads nothing from elsewhere and runs nothing inline; text reaches it only as text.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'"
+)
+_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+@endpoints.route("GET", "/openapi.json", gate="public")
+def openapi(call: Call) -> dict[str, Any]:
+    """The OpenAPI document of the customer's paths."""
+    return document(operations.table)
+
+
+@endpoints.route("GET", "/", gate="public")
+def console(call: Call) -> Response:
+    """The console's page."""
+    return console_file(call, "index.html")
+
+
+@endpoints.route("GET", "/console/<name>", gate="public")
+def console_part(call: Call) -> Response:
+    """A file that the page loads."""
+    return console_file(call, call.params["name"])
+
+
+def console_file(call: Call, name: str) -> Response:
+    """A file of the console's folder itself, which is flat. Raises NotFound, also for any name that is a path."""
+    file = CONSOLE / name
+    if Path(name).name != name or file.suffix not in _TYPES or not file.is_file():
+        raise NotFound()
+    content = file.read_bytes()
+    response = Response(content, mimetype=_TYPES[file.suffix])
+    response.headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
+    response.headers["Cache-Control"] = "no-cache"
+    response.set_etag(hashlib.sha256(content).hexdigest()[:32])
+    return response.make_conditional(call.request)
+
+
+def main(request: Request) -> Response:
+    """The entry point for functions-framework."""
+    return endpoints.answer(request)
