@@ -107,9 +107,9 @@ def main() -> None:
     with (
         filled(asked.days, asked.answers, asked.candidates) as (settings, server),
         throwing_away() as warehouse,
+        contextlib.redirect_stdout(io.StringIO()),
     ):
-        with contextlib.redirect_stdout(io.StringIO()):
-            rounds, rows = measure(settings, server, warehouse, asked.days, asked.rounds)
+        rounds, rows = measure(settings, server, warehouse, asked.days, asked.rounds)
     found = {
         "rows": rows,
         "rounds": rounds,
