@@ -1,4 +1,4 @@
-# The image of chat, brain and admin, and of the migration: one build, told apart by FUNCTION_TARGET.
+# The image of chat, brain and admin, and of the migration: one build, told apart by FUNCTION_SOURCE.
 FROM python:3.12-slim AS build
 WORKDIR /app
 COPY requirements.txt ./
@@ -12,14 +12,15 @@ COPY local local
 COPY evals evals
 # Without bytecode each start would compile again what it imports, which doubles the time until the first request.
 RUN python -m compileall -q -j 0 --invalidation-mode unchecked-hash /venv/lib /app \
-    && printf '#!/venv/bin/python\nfrom local.cli import main\n\nmain()\n' > /venv/bin/memberintel \
+    && printf '#!/venv/bin/python\nimport sys\n\nfrom local.cli import main\n\nsys.exit(main())\n' > /venv/bin/memberintel \
     && chmod 755 /venv/bin/memberintel
 
 FROM python:3.12-slim
 COPY --from=build /venv /venv
 COPY --from=build /app /app
 WORKDIR /app
-ENV PATH=/venv/bin:$PATH PYTHONPATH=/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 FUNCTION_TARGET=chat
+ENV PATH=/venv/bin:$PATH PYTHONPATH=/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+ENV FUNCTION_SOURCE=functions/chat/main.py FUNCTION_TARGET=main
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin memberintel
 USER 10001
-CMD ["sh", "-c", "exec functions-framework --source functions/$FUNCTION_TARGET/main.py --target $FUNCTION_TARGET"]
+CMD ["functions-framework"]

@@ -443,9 +443,28 @@ def finish_turn(
         },
     ).one()
     if row.held != 1:
+        if _was_committed(connection, begun, now):
+            return []  # only the commit's acknowledgement was lost; the relay publishes
         raise LeaseLost()
     results = [Event(event_id, "tool-results")] if event_id else []
     return results + ([Event(row.session_event, "session-ended")] if ends else [])
+
+
+def _was_committed(connection: Connection, begun: BegunTurn, now: datetime) -> bool:
+    """Whether this very attempt to finish took effect before: it alone wrote this lease with this moment."""
+    found = connection.scalar(
+        sa.text("""
+            select 1 from turns
+            where id = :turn_id and user_id = :user_id and lease = :lease and finished_at = :now and status <> 'running'
+        """),
+        {
+            "turn_id": begun.turn_id,
+            "user_id": begun.account.user_id,
+            "lease": begun.lease,
+            "now": now,
+        },
+    )
+    return found is not None
 
 
 def _results_payload(begun: BegunTurn, finished: FinishedTurn) -> dict[str, Any]:

@@ -76,20 +76,22 @@ def guard(target: Engine) -> None:
     @sa.event.listens_for(target, "handle_error")
     def _discard(context: ExceptionContext) -> None:
         error = context.original_exception
-        if not isinstance(error, pg8000.Error):
+        if isinstance(error, OSError | pg8000.InterfaceError) or _sqlstate(error)[:3] in _GONE:
+            context.is_disconnect = True  # the server is gone, and with it every connection of the pool
+        elif not isinstance(error, pg8000.Error):
             context.is_disconnect = True
             context.invalidate_pool_on_disconnect = False
-        elif isinstance(error, pg8000.InterfaceError) or _sqlstate(error)[:3] in _GONE:
-            context.is_disconnect = True
 
 
 # Connection exceptions, and the server's own going: shut down, crashed, starting up.
 _GONE = ("080", "57P")
+# A deadlock or a serialization failure: this transaction was rolled back for another's sake, and may simply be tried again.
+_IN_EACH_OTHERS_WAY = ("40P01", "40001")
 
 
-def _sqlstate(error: BaseException) -> str:
+def _sqlstate(error: BaseException | None) -> str:
     """The five-character code of an error that the server sent; empty for others."""
-    details = error.args[0] if error.args else None
+    details = error.args[0] if error is not None and error.args else None
     return str(details.get("C", "")) if isinstance(details, dict) else ""
 
 
@@ -145,21 +147,25 @@ def is_duplicate(error: BaseException) -> bool:
     return error_name(error) == "23505"
 
 
+def went_away(error: BaseException) -> bool:
+    """Whether an error says that the database cannot be reached, rather than that it refused."""
+    return isinstance(error, Unavailable | OSError) or bool(getattr(error, "connection_invalidated", False))
+
+
 T = TypeVar("T")
 
 
 def retried(work: Callable[[], T], *, attempts: int = 4, sleep: Callable[[float], None] = time.sleep) -> T:
-    """What `work` returns; tried again, up to `attempts` times over a few seconds, when the database went away under it.
+    """What `work` returns; tried again, up to `attempts` times over a few seconds, when the database went away under it
+    or two transactions stood in each other's way.
 
     `work` is one whole transaction that may be repeated: its writes carry their own guard against taking effect twice.
     """
     for attempt in range(1, attempts):
         try:
             return work()
-        except Unavailable:
-            sleep(0.2 * 4**attempt)
-        except sa.exc.DBAPIError as exc:
-            if not exc.connection_invalidated:
+        except (Unavailable, OSError, sa.exc.DBAPIError) as exc:
+            if not (went_away(exc) or error_name(exc) in _IN_EACH_OTHERS_WAY):
                 raise
             sleep(0.2 * 4 ** (attempt - 1))
     return work()
@@ -173,6 +179,18 @@ def user_transaction(
     with transaction(role, source=source) as connection:
         set_user(connection, user_id)
         yield connection
+
+
+def in_user_transaction(
+    user_id: uuid.UUID, work: Callable[[Connection], T], *, role: Role = "app", source: Engine | None = None
+) -> T:
+    """What `work` returns in a transaction of `user_id`, committed; `retried` where the database went away."""
+
+    def once() -> T:
+        with user_transaction(user_id, role=role, source=source) as connection:
+            return work(connection)
+
+    return retried(once)
 
 
 def set_user(connection: Connection, user_id: uuid.UUID) -> None:

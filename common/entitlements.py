@@ -265,8 +265,8 @@ def expire_reservations(connection: Connection, now: datetime) -> int:
 
 def settle_and_reserve(
     connection: Connection,
-    account: Account,
     *,
+    account: Account,
     settled: tuple[Charge, Stop],
     next_charge: Charge,
     turn_id: uuid.UUID | None,

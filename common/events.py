@@ -21,8 +21,8 @@ from sqlalchemy import Connection, Engine, Row
 
 from common import log
 from common.config import Settings
-from common.db import error_name, set_user, transaction
-from common.errors import AppError, InvalidRequest
+from common.db import error_name, set_user, transaction, went_away
+from common.errors import InvalidRequest, Unavailable
 from common.text import to_json
 
 # Topic -> the function that consumes it.
@@ -182,9 +182,9 @@ def attempt(event: Event, work: Callable[[], str], *, now: datetime, source: Eng
     """What `work` returns. Its failure counts as an attempt of `event` and is raised; the fifth returns "dead"."""
     try:
         return work()
-    except AppError:
-        raise  # the database is away: no fault of the event
     except Exception as exc:
+        if went_away(exc):
+            raise Unavailable() from exc  # no fault of the event's
         if fail_event(event, error_name(exc), now=now, source=source):
             log.write_exception("event is dead", exc, event_type=event.type)
             return "dead"

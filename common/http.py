@@ -208,6 +208,13 @@ def json_response(value: Any, status: int = 200, headers: dict[str, str] | None 
     return Response(to_json(value), status=status, headers=headers, mimetype="application/json")
 
 
+def json_stream(pieces: Iterable[str], *, file_name: str) -> Response:
+    """A JSON document sent as it is made, to be saved as a file. Nothing in `pieces` may touch the request: it is gone by then."""
+    response = Response(_encoded(pieces), mimetype="application/json")
+    response.headers["Content-Disposition"] = f'attachment; filename="{file_name}"'
+    return response
+
+
 def no_content() -> Response:
     """The answer to what is done and has nothing to show."""
     response = Response(status=204)

@@ -5,7 +5,6 @@ locals {
     MEMBERINTEL_ENVIRONMENT            = var.environment
     MEMBERINTEL_CLOUD_SQL_INSTANCE     = "${var.project_id}:${var.region}:${google_sql_database_instance.main.name}"
     MEMBERINTEL_CLOUD_SQL_DATABASE     = google_sql_database.memberintel.name
-    MEMBERINTEL_PUBLISHER              = "pubsub"
     MEMBERINTEL_PUBSUB_PROJECT         = var.project_id
     MEMBERINTEL_RETRIEVAL_SINK         = var.warehouse.sink
     MEMBERINTEL_BIGQUERY_DATASET       = var.warehouse.export ? "${var.project_id}.${google_bigquery_dataset.warehouse.dataset_id}" : ""
@@ -47,12 +46,11 @@ locals {
     {
       MEMBERINTEL_CLOUD_SQL_USER = local.database_users[key]
       MEMBERINTEL_POOL_SIZE      = tostring(f.pool_size)
-      FUNCTION_TARGET            = key
       THREADS                    = tostring(f.concurrency)
     },
     contains(f.uses, "models") ? { for name, value in local.model_settings : name => value if value != "" } : {},
     contains(f.uses, "ledger") ? { MEMBERINTEL_ERASURE_LEDGER = local.ledger } : {},
-    f.kind == "service" ? merge(local.customer_settings, local.admin_settings) : {
+    f.kind == "service" ? merge(local.customer_settings, local.admin_settings, { FUNCTION_SOURCE = "functions/${key}/main.py" }) : {
       MEMBERINTEL_INTERNAL_AUDIENCE = local.audiences[key]
       MEMBERINTEL_INTERNAL_CALLERS  = local.callers[key].email
     },

@@ -20,7 +20,7 @@ resource "google_cloudfunctions2_function" "this" {
 
   build_config {
     runtime           = "python312"
-    entry_point       = each.key
+    entry_point       = "main"
     service_account   = google_service_account.builder.id
     docker_repository = google_artifact_registry_repository.images.id
 

@@ -1,4 +1,4 @@
-# chat, brain and admin: one image, told apart by FUNCTION_TARGET, reachable through the load balancer only.
+# chat, brain and admin: one image, told apart by FUNCTION_SOURCE, reachable through the load balancer only.
 
 resource "google_cloud_run_v2_service" "this" {
   for_each            = local.services

@@ -6,7 +6,10 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
+
+import sqlalchemy as sa
 
 from common import db, entitlements, log
 from common.accounts import Account
@@ -217,15 +220,19 @@ class Answering:
         now = self._clock()
         account = self._begun.account
         following = reserve_for(task, account, self._config, prompt_tokens=self._prompt_tokens, now=now)
-        with db.user_transaction(account.user_id) as connection:
-            entitlements.settle_and_reserve(
-                connection,
-                account,
-                settled=(self.charge, self.stop),
-                next_charge=following,
-                turn_id=self._begun.turn_id,
-                session_id=self._begun.session_id,
-                now=now,
-            )
+        write = partial(
+            entitlements.settle_and_reserve,
+            account=account,
+            settled=(self.charge, self.stop),
+            next_charge=following,
+            turn_id=self._begun.turn_id,
+            session_id=self._begun.session_id,
+            now=now,
+        )
+        try:
+            db.in_user_transaction(account.user_id, write)
+        except sa.exc.DBAPIError as exc:
+            if not db.is_duplicate(exc):  # it is there: the commit's acknowledgement was lost, not the commit
+                raise
         self.charge = following
         self.stop = Stop("end", following.model, following.provider)

@@ -13,6 +13,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import sqlalchemy as sa
+from sqlalchemy import Connection, Row
 
 from common import db, log
 from common.advisor import prompts
@@ -97,7 +98,8 @@ def load_context(begun: BegunTurn, config: Settings, now: datetime) -> Loaded:
         log.write_exception("query not embedded", exc)
         vector = None
     user_id = begun.account.user_id
-    with db.user_transaction(user_id) as connection:
+
+    def read(connection: Connection) -> tuple[Row[Any], TurnSearch]:
         row = connection.execute(
             _LOAD,
             {
@@ -110,9 +112,11 @@ def load_context(begun: BegunTurn, config: Settings, now: datetime) -> Loaded:
                 "read_history": history is None,
             },
         ).one()
-        found = search_for_turn(
+        return row, search_for_turn(
             connection, user_id=user_id, query=begun.message, query_embedding=vector, model=model.name
         )
+
+    row, found = db.in_user_transaction(user_id, read)
     return Loaded(
         row.history if history is None else history,
         row.documents,

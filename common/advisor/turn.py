@@ -223,19 +223,18 @@ class _Turn:
         now = self.clock()
         changes = self._prepare_changes()
 
-        def work() -> tuple[list[events.Event], list[dict[str, Any]]]:
-            with db.user_transaction(self.begun.account.user_id) as connection:
-                written = conversations.finish_turn(
-                    connection,
-                    self.begun,
-                    finished,
-                    settled=(self.answering.charge, self.answering.stop),
-                    now=now,
-                    quiet=timedelta(minutes=self.config.quiet_minutes),
-                )
-                return written, self._write_beside(connection, finished, changes, now)
+        def write(connection: Connection) -> tuple[list[events.Event], list[dict[str, Any]]]:
+            written = conversations.finish_turn(
+                connection,
+                self.begun,
+                finished,
+                settled=(self.answering.charge, self.answering.stop),
+                now=now,
+                quiet=timedelta(minutes=self.config.quiet_minutes),
+            )
+            return written, self._write_beside(connection, finished, changes, now)
 
-        made, logged = db.retried(work)
+        made, logged = db.in_user_transaction(self.begun.account.user_id, write)
         short_term.keep_turn(self.begun, self._history, finished.text, now)
         publisher = events.publisher(self.config)
         events.publish_now(made, publisher)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -19,7 +19,7 @@ from common import accounts, db, events
 from common.accounts import Account
 from common.config import Settings
 from common.errors import Forbidden, InvalidFields, StaleVersion
-from common.http import Call, Endpoints, json_response, no_content
+from common.http import Call, Endpoints, json_response, json_stream, no_content
 from common.text import clean_json
 
 
@@ -44,6 +44,7 @@ class Asked:
     params: Mapping[str, str]
     query: Any
     body: Any
+    prepared: Any
     if_match: int | None
 
     @property
@@ -58,19 +59,24 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """What an operation answers: its document (None: 204), its version (the ETag), and the events to publish after the commit."""
+    """What an operation answers: its document (None: 204) or the pieces of one, its version (the ETag), and the events to publish after
+    the commit. Pieces are made after the transaction has ended."""
 
     value: BaseModel | None = None
     version: int | None = None
     events: tuple[events.Event, ...] = ()
+    pieces: Iterator[str] | None = None
+    file_name: str = ""
 
 
 Handler = Callable[[Asked], Answer]
+Prepare = Callable[[Any, Settings], Any]
 
 
 @dataclass(frozen=True)
 class Operation:
-    """One entry of the table. `edits` honours If-Match; `pro` refuses a Free tenant."""
+    """One entry of the table. `edits` honours If-Match; `versioned` answers with an ETag; `pro` refuses a Free tenant; `prepare` is
+    called with the body before a connection is taken, for what must not wait while one is held."""
 
     method: str
     path: str
@@ -82,6 +88,7 @@ class Operation:
     edits: bool = False
     versioned: bool = False
     pro: bool = False
+    prepare: Prepare | None = None
 
     @property
     def params(self) -> list[str]:
@@ -130,6 +137,7 @@ def carry_out(operation: Operation, call: Call) -> Any:
     """The response of `operation` to `call`: one transaction as the customer, then its events, after the commit."""
     query = read(operation.query, clean_json(call.request.args.to_dict()))
     body = read(operation.body, call.body) if operation.body else None
+    prepared = operation.prepare(body, call.config) if operation.prepare else None
     if_match = expected_version(call.request.headers.get("If-Match")) if operation.edits else None
 
     def work() -> Answer:
@@ -138,11 +146,16 @@ def carry_out(operation: Operation, call: Call) -> Any:
             if operation.pro and account.tier != "pro":
                 raise Forbidden(PRO_ONLY)
             return operation.handler(
-                Asked(connection, account, call.now, call.config, call.params, query, body, if_match)
+                Asked(
+                    connection, account, call.now, call.config, call.params, query, body, prepared, if_match
+                )
             )
 
     answer = db.retried(work, attempts=2)
-    events.publish_now(answer.events, events.publisher(call.config)) if answer.events else None
+    if answer.events:
+        events.publish_now(answer.events, events.publisher(call.config))
+    if answer.pieces is not None:
+        return json_stream(answer.pieces, file_name=answer.file_name)
     headers = {"ETag": f'"{answer.version}"'} if answer.version is not None else None
     if answer.value is None:
         return no_content()

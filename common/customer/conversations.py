@@ -12,7 +12,8 @@ from sqlalchemy import Connection
 
 from common.customer.pages import Page, PageQuery, older, read_page
 from common.errors import NotFound
-from common.events import Event, add_event
+from common.events import Event
+from common.sessions import end_session
 
 
 class Conversation(BaseModel):
@@ -216,16 +217,8 @@ def end_conversation(
     ended = EndedConversation(conversation_id=conversation_id, session_id=row.id, ending=ending)
     if not ending:
         return ended, ()
-    event = add_event(
-        connection,
-        user_id=user_id,
-        conversation_id=conversation_id,
-        type="session-ended",
-        payload={"session_id": str(row.id), "trigger": "client"},
-        dedupe_key=f"session-ended:{row.id}",
-        now=now,
-    )
-    return ended, (event,)
+    event = end_session(connection, user_id=user_id, conversation_id=conversation_id, now=now)
+    return ended, (event,) if event else ()
 
 
 class Gone(BaseModel):

@@ -10,6 +10,10 @@ from pydantic.json_schema import models_json_schema
 from common.customer.api import Nothing, Operation
 
 _REF = "#/components/schemas/"
+PATH_SCHEMAS = {
+    "id": {"type": "string", "format": "uuid"},
+    "kind": {"type": "string", "enum": ["soul", "bible"]},
+}
 ABOUT = """\
 What a customer may see, correct and delete of what the advisor remembers of them.
 
@@ -67,7 +71,7 @@ def _described(operation: Operation, refs: Any) -> dict[str, Any]:
 
 def _parameters(operation: Operation) -> list[dict[str, Any]]:
     found = [
-        {"name": name, "in": "path", "required": True, "schema": _path_schema(operation, name)}
+        {"name": name, "in": "path", "required": True, "schema": PATH_SCHEMAS[name]}
         for name in operation.params
     ]
     query = operation.query if operation.query is not Nothing else None
@@ -88,10 +92,6 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
         about = "The ETag that the edit builds on. Without it the edit applies to whatever is there."
         found.append({"name": "If-Match", "in": "header", "description": about, "schema": {"type": "string"}})
     return found
-
-
-def _path_schema(operation: Operation, name: str) -> dict[str, Any]:
-    return {"type": "string", "format": "uuid"} if name == "id" else {"type": "string"}
 
 
 def _not_null(schema: dict[str, Any]) -> dict[str, Any]:

@@ -55,12 +55,16 @@ def read_page(
 ) -> Page[T]:
     """The page of `sql` that `query` asks for; each row has `created_at` and `id` and becomes an `item`. Raises InvalidFields for a
     cursor that is none of ours."""
-    after_at, after_id = read_cursor(query.cursor) if query.cursor else (None, None)
+    after_at, after_id = read_cursor(query.cursor) if query.cursor is not None else (None, None)
     paging = {"after_at": after_at, "after_id": after_id, "rows": query.limit + 1}
     rows = connection.execute(sa.text(sql), {**parameters, **paging}).mappings().all()
-    shown = rows[: query.limit]
-    following = write_cursor(shown[-1]["created_at"], shown[-1]["id"]) if len(rows) > query.limit else None
-    return Page(items=[item.model_validate(dict(row)) for row in shown], next=following)
+    return cut([item.model_validate(dict(row)) for row in rows], query.limit)
+
+
+def cut(items: list[T], limit: int) -> Page[T]:
+    """The page of the first `limit` of `items`, of which there are more if it goes on; each has `created_at` and `id`."""
+    last: Any = items[limit - 1] if len(items) > limit else None
+    return Page(items=items[:limit], next=write_cursor(last.created_at, last.id) if last else None)
 
 
 def write_cursor(created_at: datetime, row_id: uuid.UUID) -> str:

@@ -10,24 +10,27 @@ from __future__ import annotations
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-# A word of the title, the text, and the context around it; and BM25's k1, b and length of a common entry, in lexemes. Set by
+# What a word of the context counts beside one of the title or text; and BM25's k1, b and length of a common entry, in lexemes. Set by
 # benchmarks/locomo.py. The length is a constant, so that a weight does not change when other entries do.
-TITLE, TEXT, CONTEXT = 1.0, 1.0, 0.4
+CONTEXT = 0.4
 K1, B, LENGTH = 1.2, 0.75, 80
 CHAMPIONS = 400
 
-ENTRIES_WITH = "ln(1 + ({total} - {entries} + 0.5) / ({entries} + 0.5))"
-"""How much a lexeme tells that `entries` of `total` entries have."""
+ENTRIES_WITH = "ln(1 + ({total} - {entries} + cast(0.5 as float8)) / ({entries} + cast(0.5 as float8)))"
+"""SQL for how much a lexeme tells that `entries` of `total` entries have."""
 
 
 def weight(row: str, term: str) -> str:
-    """SQL for how much the lexeme `term` (a row of `unnest(lexemes)`) weighs in the entry `row`, its frequency by field, saturated."""
-    times = (
-        f"(select sum(case field when 'A' then {TITLE} when 'B' then {TEXT} else {CONTEXT} end)"
-        f" from unnest({term}.weights) as field)"
-    )
-    length = f"{K1} * ({1 - B} + {B} / {LENGTH} * length({row}.lexemes))"
-    return f"(select {K1 + 1} * times / (times + {length}) from {times} as frequency(times))"
+    """SQL for how much the lexeme `term` (a row of `unnest(lexemes)`) weighs in the entry `row`: its frequency, saturated."""
+    in_context = f"cardinality(array_positions({term}.weights, 'D'))"
+    times = f"(cardinality({term}.positions) - {_real(1 - CONTEXT)} * {in_context})"
+    saturation = f"{_real(K1 * (1 - B))} + {_real(K1 * B / LENGTH)} * length({row}.lexemes)"
+    return f"({_real(K1 + 1)} * {times} / ({times} + {saturation}))"
+
+
+def _real(number: float) -> str:
+    """A literal of type float8: PostgreSQL takes a bare one for the slower numeric."""
+    return f"cast({number:.6g} as float8)"
 
 
 _COUNT = f"""
@@ -36,17 +39,19 @@ select lexeme, max(entries), array_agg(id order by place), array_agg(weight orde
 from (
     select lexeme, id, weight, count(*) over (partition by lexeme) as entries,
            row_number() over (partition by lexeme order by weight desc, id) as place
-    from brain_entries e, unnest(e.lexemes) as term, lateral {weight("e", "term")} as w(weight)
-    where e.tenant_id = 'global'
-) as weighed
-where place <= {CHAMPIONS}
+    from (
+        select term.lexeme, e.id, {weight("e", "term")} as weight from brain_entries e, unnest(e.lexemes) as term
+        where e.tenant_id = 'global'
+    ) as weighed
+) as placed
+where place <= :champions
 group by lexeme
 union all
 select '', count(*), '{{}}', '{{}}' from brain_entries where tenant_id = 'global'
 """
 
 
-def count_terms(connection: Connection) -> None:
-    """Make `brain_terms` anew from the entries of the knowledge base. As owner; readers see the old table until it commits."""
+def count_terms(connection: Connection, *, champions: int = CHAMPIONS) -> None:
+    """Make `brain_terms` anew from the entries of the knowledge base. As owner; readers see the old rows until it commits."""
     connection.execute(sa.text("delete from brain_terms"))
-    connection.execute(sa.text(_COUNT))
+    connection.execute(sa.text(_COUNT), {"champions": champions})

@@ -7,6 +7,7 @@ Only the knowledge base has one (HNSW, partial, on a cast; `reembed` makes it).
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -89,8 +90,7 @@ def search_brain(
     what would be searched was embedded by another model.
     """
     asked = _Asked(user_id, query, query_embedding, model, collection, limit, profile, attributes)
-    parts = {"memory": _MEMORY} if collection == "memory" else {"knowledge": _knowledge(asked)}
-    (found,) = _run(connection, asked, parts).values()
+    (found,) = _run(connection, asked, "memory" if collection == "memory" else "knowledge")
     return _ranked(found, asked, trace=trace)
 
 
@@ -106,11 +106,9 @@ def search_for_turn(
 ) -> TurnSearch:
     """What `search_brain` finds in MEMORY and, with the trace, in the knowledge base, by one statement. Raises MixedModels."""
     asked = _Asked(user_id, query, query_embedding, model, "knowledge", limit, profile, None)
-    found = _run(connection, asked, {"memory": _MEMORY, "knowledge": _knowledge(asked)})
+    memory, knowledge = _run(connection, asked, "memory", "knowledge")
     of_memory = replace(asked, collection="memory")
-    return TurnSearch(
-        _ranked(found["memory"], of_memory, trace=False), _ranked(found["knowledge"], asked, trace=True)
-    )
+    return TurnSearch(_ranked(memory, of_memory, trace=False), _ranked(knowledge, asked, trace=True))
 
 
 def nearest_memory(
@@ -130,7 +128,7 @@ def nearest_memory(
 
 def vector_text(vector: Sequence[float]) -> str:
     """`vector` as pgvector reads it."""
-    return to_json([float(f"{x:.7g}") for x in vector])
+    return f"[{','.join([format(x, '.7g') for x in vector])}]"
 
 
 @dataclass(frozen=True)
@@ -157,82 +155,92 @@ asked as materialized (
 ),
 terms as materialized (select lexeme from unnest(to_tsvector('english', cast(:query as text))))"""
 
-_FOUND = """
-    select coalesce(json_agg(json_build_object('entry_id', e.id, 'document', e.document, 'title', e.title, 'url', e.url,
-        'content', e.content, 'attributes', e.attributes, 'created_at', e.created_at, 'updated_at', e.updated_at,
-        'score', e.score, 'words', e.words) order by e.id), '[]') from {found} as e"""
+_SHOWN = "id as entry_id, document, title, url, content, attributes, created_at, updated_at, score, words"
+_SCORE = (
+    "case when embedding_model = :model then 1 - (embedding <=> (select embedding from asked)) end as score"
+)
 
 _MEMORY = f"""
 mine as materialized (
-    select *, case when embedding_model = :model then 1 - (embedding <=> (select embedding from asked)) end as score
-    from brain_entries where user_id = :user_id and collection = 'memory' and attributes @> cast(:attributes as jsonb)
+    select *, {_SCORE} from brain_entries
+    where user_id = :user_id and collection = 'memory' and attributes @> cast(:attributes as jsonb)
 ),
 my_terms as (
-    select mine.id, t.lexeme, {weight("mine", "t")} as weight, count(*) over (partition by t.lexeme) as entries
+    select mine.id, {weight("mine", "t")} as weight, count(*) over (partition by t.lexeme) as entries
     from mine, unnest(mine.lexemes) as t where t.lexeme = any(array(select lexeme from terms))
 ),
 my_words as (
     select id, sum(weight * {ENTRIES_WITH.format(total="(select count(*) from mine)", entries="entries")}) as words
     from my_terms group by id
 ),
+my_places as (
+    select {_SHOWN}, row_number() over (order by words desc nulls last) as by_words,
+           row_number() over (order by score desc nulls last) as by_meaning
+    from mine left join my_words using (id)
+),
 my_found as (
-    select * from (
-        select mine.*, words, row_number() over (order by words desc nulls last) as by_words,
-               row_number() over (order by score desc nulls last) as by_meaning
-        from mine left join my_words using (id)
-    ) as all_of_mine
+    select * from my_places
     where words is not null and by_words <= :fetch or score is not null and by_meaning <= :fetch
+    order by entry_id
 ),
 memory as (
-    select ({_FOUND.format(found="my_found")}) as found,
+    select (select json_agg(my_found) from my_found) as found,
            (select array_agg(distinct embedding_model) from mine where embedding is not null) as models
 )"""
 
-
-def _knowledge(asked: _Asked) -> str:
-    """The same for the knowledge base. A filter is applied within each of the two scans, so that it cannot leave too little."""
-    within = "tenant_id = 'global'"
-    if asked.collection != "knowledge":
-        within += " and collection = :collection"
-    if asked.attributes:
-        within += " and attributes @> cast(:attributes as jsonb)"
-    filtered = "" if within == "tenant_id = 'global'" else f"join brain_entries using (id) where {within}"
-    by_meaning = ""
-    if asked.embedding is not None:
-        size = len(asked.embedding)
-        by_meaning = f"""union (select id from brain_entries where {within} and embedding_model = :model
-            order by cast(embedding as halfvec({size})) <=> cast((select embedding from asked) as halfvec({size})) limit :fetch)"""
-    idf = ENTRIES_WITH.format(total="everything.entries", entries="b.entries")
-    return f"""
+# The knowledge base. A filter applies within each of the two scans, so that it cannot leave too little.
+_KNOWLEDGE = """
 known as materialized (
     select b.lexeme, b.best, b.weights, {idf} as idf
     from terms join brain_terms as b using (lexeme), brain_terms as everything where everything.lexeme = ''
 ),
+by_words as (
+    select id, sum(idf * weight) as words from known, unnest(best, weights) as champion(id, weight) group by id
+),
 candidates as (
-    (select id from (
-        select id, sum(idf * weight) as words from known, unnest(best, weights) as champion(id, weight) group by id
-    ) as by_words {filtered} order by words desc, id limit :fetch)
+    (select id from by_words {filtered} order by words desc, id limit :fetch)
     {by_meaning}
 ),
 known_found as (
-    select e.*, case when embedding_model = :model then 1 - (embedding <=> (select embedding from asked)) end as score,
-           (select sum(idf * {weight("e", "t")}) from unnest(e.lexemes) as t join known using (lexeme)) as words
-    from candidates join brain_entries as e using (id)
-    where e.tenant_id = 'global'
+    select {shown} from (
+        select e.*, {score}, (select sum(idf * {weight}) from unnest(e.lexemes) as t join known using (lexeme)) as words
+        from candidates join brain_entries as e using (id) where e.tenant_id = 'global'
+    ) as e order by entry_id
 ),
 knowledge as (
-    select ({_FOUND.format(found="known_found")}) as found,
-           (select array_agg(distinct model) from (
-               select min(embedding_model) from brain_entries where tenant_id = 'global'
-               union select max(embedding_model) from brain_entries where tenant_id = 'global') as ends(model)
-            where model is not null) as models
+    select (select json_agg(known_found) from known_found) as found,
+           (select array[min(embedding_model), max(embedding_model)] from brain_entries where tenant_id = 'global') as models
 )"""
 
+_BY_MEANING = """union (
+    select id from brain_entries where {within} and embedding_model = :model
+    order by cast(embedding as halfvec({size})) <=> cast((select embedding from asked) as halfvec({size})) limit :fetch)"""
 
-def _run(connection: Connection, asked: _Asked, parts: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
-    """The candidates of each part, by name, by one statement. Raises MixedModels."""
-    columns = ", ".join(f"{name}.found as {name}_found, {name}.models as {name}_models" for name in parts)
-    sql = f"with {','.join([_ASKED, *parts.values()])} select {columns} from {', '.join(parts)}"
+
+@functools.cache
+def _statement(parts: tuple[str, ...], size: int, one_collection: bool, attributes: bool) -> sa.TextClause:
+    """The statement that gathers the candidates of `parts`; `size` is the query vector's, 0 without one."""
+    within = "tenant_id = 'global'"
+    within += " and collection = :collection" if one_collection else ""
+    within += " and attributes @> cast(:attributes as jsonb)" if attributes else ""
+    knowledge = _KNOWLEDGE.format(
+        idf=ENTRIES_WITH.format(total="everything.entries", entries="b.entries"),
+        filtered=f"join brain_entries using (id) where {within}" if one_collection or attributes else "",
+        by_meaning=_BY_MEANING.format(within=within, size=size) if size else "",
+        shown=_SHOWN,
+        score=_SCORE,
+        weight=weight("e", "t"),
+    )
+    chosen = [{"memory": _MEMORY, "knowledge": knowledge}[part] for part in parts]
+    columns = ", ".join(f"{part}.found as {part}_found, {part}.models as {part}_models" for part in parts)
+    return sa.text(f"with {','.join([_ASKED, *chosen])} select {columns} from {', '.join(parts)}")
+
+
+def _run(connection: Connection, asked: _Asked, *parts: str) -> list[list[dict[str, Any]]]:
+    """The candidates of each part (`memory`, `knowledge`) by one statement. Raises MixedModels."""
+    statement = _statement(
+        parts, len(asked.embedding or ()), asked.collection not in parts, asked.attributes is not None
+    )
     values = {
         "user_id": asked.user_id,
         "query": clean_text(asked.query),
@@ -242,11 +250,11 @@ def _run(connection: Connection, asked: _Asked, parts: Mapping[str, str]) -> dic
         "attributes": to_json(dict(asked.attributes or {})),
         "collection": asked.collection,
     }
-    row = connection.execute(sa.text(sql), values).one()._mapping
-    models = {model for name in parts for model in row[f"{name}_models"] or ()}
+    row = connection.execute(statement, values).one()._mapping
+    models = {model for part in parts for model in row[f"{part}_models"] or () if model}
     if asked.embedding is not None and models - {asked.model}:
         raise MixedModels()
-    return {name: row[f"{name}_found"] for name in parts}
+    return [row[f"{part}_found"] or [] for part in parts]
 
 
 def _ranked(found: Sequence[Mapping[str, Any]], asked: _Asked, *, trace: bool) -> SearchResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +15,7 @@ from common.errors import InvalidFields, NotFound, StaleVersion
 from common.text import sanitise
 
 MAX_CHARACTERS = 8_000
+UNCUT = sys.maxsize  # what is too long is refused, not cut
 
 Kind = Literal["soul", "bible", "heartbeat"]
 Author = Literal["customer", "advisor", "system"]
@@ -158,7 +160,7 @@ def restore(
 
 
 def _checked(content: str) -> str:
-    text = sanitise(content, limit=MAX_CHARACTERS + 1).strip()
+    text = sanitise(content, limit=UNCUT).strip()
     if len(text) > MAX_CHARACTERS:
         raise InvalidFields(f"A document holds at most {MAX_CHARACTERS} characters.")
     return text

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from common.accounts import Account
 from common.entitlements import LIMITS
 from common.errors import InvalidFields, LimitReached, NotFound, StaleVersion
-from common.memory.documents import lock_brain
+from common.memory.documents import UNCUT, lock_brain
 from common.text import canonical_hash, plain_words, sanitise, to_json
 
 MAX_CHARACTERS = 2_000
@@ -165,7 +165,8 @@ def read_memory(connection: Connection, user_id: uuid.UUID, entry_id: uuid.UUID)
 def same_meaning(one: str, other: str, similarity: float, model: str | None) -> bool:
     """Whether two texts say the same: near enough by `model`, and with the same particulars. A sentence with another number, name, day
     or "not" is near in any model and says something else."""
-    if similarity < SAME_MEANING.get(model or "", SAME_MEANING_UNMEASURED):
+    # Written so that NaN, which a text without words makes of a cosine, is the same as nothing.
+    if not similarity >= SAME_MEANING.get(model or "", SAME_MEANING_UNMEASURED):
         return False
     return _particulars(one) <= _stems(other) and _particulars(other) <= _stems(one)
 
@@ -268,7 +269,7 @@ def _values(text: str, embedding: Sequence[float] | None, model: str | None) -> 
 
 
 def _checked(content: str) -> str:
-    text = sanitise(content, limit=MAX_CHARACTERS + 1).strip()
+    text = sanitise(content, limit=UNCUT).strip()
     if not text:
         raise InvalidFields("There is nothing to remember in an empty text.")
     if len(text) > MAX_CHARACTERS:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from common import log
 from common.accounts import Account
-from common.errors import AppError, Unavailable
+from common.errors import AppError
 from common.memory.documents import lock_brain, read_document, write_document
 from common.memory.entries import add_memory, delete_memory, replace_memory
 from common.text import to_json
@@ -44,7 +44,7 @@ def prepare_changes(staged: Sequence[dict[str, Any]], embed: Embed, model: str) 
     texts = [s["content"] for s in staged if s["target"] == "memory" and s["operation"] != "delete"]
     try:
         vectors = iter(embed(texts) if texts else [])
-    except Unavailable as exc:
+    except Exception as exc:  # as below: no change, and no provider of vectors, costs the answer
         log.write_exception("memory not embedded", exc)
         vectors = iter(())
     return [

@@ -105,7 +105,7 @@ def keep_turn(begun: BegunTurn, history: list[Row] | None, answer: str, now: dat
     A turn raises the version twice, when it begins and when it ends. Where anything else raised it meanwhile, what is kept here is of a
     version that no turn will ask for.
     """
-    known = recent_messages(begun, now) if history is None and begun.new_message else history
+    known = history if history is not None else _messages.get(begun.conversation_id, begun.version, now)
     if not begun.new_message or (known is None and begun.version > 0):
         _messages.drop(begun.conversation_id)
         return

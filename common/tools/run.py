@@ -17,7 +17,7 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy import Connection, text
 
-from common import log
+from common import db, log
 from common.llm.types import ToolCall
 from common.text import canonical_hash, clean_json, one_line, to_json
 from common.tools.registry import tools
@@ -87,13 +87,11 @@ def run_tool(
     outcome = _within_time(tool, arguments, context, open_transaction)
     if isinstance(outcome, str):
         return _error(call, now, outcome, hashed)
-    data = clean_json(outcome.data)
-    signals = clean_json(tool.signals(arguments.model_dump(mode="json"), data))
     return Executed(
         call=call,
-        for_model=to_json(cut_rows(data, tool.row_lists, MODEL_BYTES)),
-        output=cut_rows(data, tool.row_lists, STORED_BYTES),
-        signals=signals,
+        for_model=to_json(cut_rows(outcome.data, tool.row_lists, MODEL_BYTES)),
+        output=cut_rows(outcome.data, tool.row_lists, STORED_BYTES),
+        signals=outcome.signals,
         arguments_hash=hashed,
         is_error=False,
         observed_at=outcome.as_of,
@@ -102,29 +100,46 @@ def run_tool(
     )
 
 
+@dataclass(frozen=True)
+class _Result:
+    """A tool's clean output and its signals."""
+
+    data: dict[str, Any]
+    signals: dict[str, Any]
+    as_of: datetime | None
+
+
 class _Running:
     """What the tool's thread leaves: its outcome, or the connection that must be taken from it when time is up."""
 
     def __init__(self) -> None:
-        self.outcome: ToolOutput | str = "The tool failed."
+        self.outcome: _Result | str = "The tool failed."
         self.connection: Connection | None = None
 
 
 def _within_time(
     tool: Tool, arguments: Any, context: Callable[..., ToolContext], open_transaction: OpenTransaction
-) -> ToolOutput | str:
+) -> _Result | str:
     """The tool's output, or the error for the model. A tool that outlives its time loses its connection, so that the pool does not
     run dry, and its result is dropped."""
     running = _Running()
     trace = log.current_trace()
 
+    def read() -> ToolOutput:
+        with open_transaction() as connection:
+            running.connection = connection
+            _limit(connection, tool.timeout_seconds)
+            scoped = context(connection=connection)
+            scoped.staged.clear()  # what a try staged that lost its connection
+            return tool.handler(scoped, arguments)
+
     def work() -> None:
         log.set_trace(trace)
         try:
-            with open_transaction() as connection:
-                running.connection = connection
-                _limit(connection, tool.timeout_seconds)
-                running.outcome = tool.handler(context(connection=connection), arguments)
+            output = db.retried(read)
+            data = clean_json(output.data)
+            signals = clean_json(tool.signals(arguments.model_dump(mode="json"), data))
+            running.outcome = _Result(data, signals, output.as_of)
         except ToolMistake as exc:
             running.outcome = str(exc)
         except Exception as exc:  # a tool that fails never ends the turn

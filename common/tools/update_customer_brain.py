@@ -5,6 +5,7 @@ All that can be known to be wrong is said at once, so that the model can mend it
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Iterable, Iterator
 from datetime import date
@@ -51,7 +52,7 @@ def stage(context: ToolContext, arguments: Arguments) -> ToolOutput:
         raise ToolMistake(
             "The customer asked that nothing of this conversation is remembered. Tell them that it is not kept."
         )
-    content = sanitise(arguments.content, limit=MAX_DOCUMENT).strip()
+    content = sanitise(arguments.content, limit=sys.maxsize).strip()
     if not content and (arguments.operation != "delete" or arguments.target != "memory"):
         raise ToolMistake("Give the text in `content`.")
     change = _stage_memory if arguments.target == "memory" else _stage_document

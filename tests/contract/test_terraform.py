@@ -29,7 +29,7 @@ FUNCTIONS = {
     "export_bigquery",
 }
 # Read by the functions' framework and by gunicorn, not by our settings.
-FRAMEWORK = {"FUNCTION_TARGET", "THREADS"}
+FRAMEWORK = {"FUNCTION_SOURCE", "THREADS"}
 
 
 def source(name: str) -> str:
@@ -120,6 +120,9 @@ def test_the_functions_of_terraform_are_the_functions_of_the_product() -> None:
     folders = {p.parent.name for p in (ROOT / "functions").glob("*/main.py")}
     assert folders <= FUNCTIONS
     assert {name for name, f in functions.items() if f["kind"] != "service"} == set(package.FUNCTIONS)
+    for folder in folders:
+        assert "def main(" in (ROOT / "functions" / folder / "main.py").read_text(encoding="utf-8"), folder
+    assert re.search(r'entry_point\s+= "main"', source("functions.tf"))
 
 
 def test_events_and_times_are_those_of_the_product() -> None:
@@ -157,7 +160,8 @@ def test_only_settings_that_the_code_reads_are_set() -> None:
     secrets = {s.upper() for f in local("functions").values() for s in f["secrets"]}
     assert secrets <= known
     assert (
-        set(re.findall(r"^\s+([A-Z][A-Z0-9_]{3,})\s+= ", source("environment.tf"), re.M)) - known == FRAMEWORK
+        set(re.findall(r"\b([A-Z][A-Z0-9]*_?[A-Z0-9_]{3,})\s+= ", source("environment.tf"))) - known
+        == FRAMEWORK
     )
 
 

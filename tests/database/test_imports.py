@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import random
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,10 @@ from typing import Any
 import pytest
 
 from common.db import user_transaction
+from common.errors import AppError
 from common.sites.imports import run, writer
 from common.sites.imports.run import FileReport, import_files, open_file
+from local import commands_site
 from tests.conftest import NOW, Database, Person, add_person
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "imports"
@@ -360,3 +364,86 @@ def test_a_large_file_is_read_in_bounded_memory(tmp_path: Path) -> None:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[1] < peaks[0] + 3_000_000
+
+
+# ------------------------------------------------------------------ the command
+
+
+class Command:
+    """`memberintel import-site`, as the command line would call it."""
+
+    def __init__(self, database: Database, folder: Path) -> None:
+        self.database, self.folder = database, folder
+
+    def __call__(self, *words: str | Path, user: str = "owner@example.com", site: str = "Club") -> int:
+        parser = argparse.ArgumentParser()
+        commands_site.add_parsers(parser.add_subparsers())
+        arguments = parser.parse_args(["import-site", "--user", user, "--site", site, *map(str, words)])
+        return arguments.handler(
+            arguments, owner=self.database.engine("owner"), app=self.database.engine("app"), now=NOW
+        )
+
+    def copy(self, name: str) -> Path:
+        return Path(shutil.copy(FIXTURES / name, self.folder))
+
+
+@pytest.fixture
+def command(database: Database, person: Person, tmp_path: Path) -> Command:
+    return Command(database, tmp_path)
+
+
+def test_the_command_reports_each_file_and_keeps_rejected_rows_for_mending(
+    command: Command, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = members_file(tmp_path / "m.csv", "1,a@x.example,Anna,2026-05-01", "2,b@x.example,Ben,2026-02-30")
+    assert command(file) == 0
+    out = capsys.readouterr().out
+    assert "m.csv: plain members CSV" in out
+    assert "2 rows read: 1 added, 0 updated, 0 unchanged, 1 rejected" in out
+    assert "rejected line 3: registered at: '2026-02-30' is no day in the calendar" in out
+    mended = tmp_path / "m.rejected.csv"
+    assert mended.read_text().splitlines()[1].startswith("2,b@x.example,Ben,2026-02-30,3,")
+    mended.write_text(mended.read_text().replace("2026-02-30,", "2026-02-28,"))
+    assert command(mended) == 0
+    assert command.database.scalar("select count(*) from members") == 2
+
+
+def test_a_dry_run_reports_the_same_and_writes_nothing(
+    command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [command.copy(name) for name in PLAIN]
+    command("--dry-run", *files)
+    dry = capsys.readouterr().out
+    for table in ("memberships", "members", "subscriptions", "transactions", "site_imports"):
+        assert command.database.scalar(f"select count(*) from {table}") == 0
+    command(*files)
+    assert capsys.readouterr().out.splitlines()[:-1] == dry.splitlines()[:-1]
+
+
+def test_a_new_site_needs_its_currency_and_zone_and_keeps_them(command: Command) -> None:
+    file = command.copy("plain_members.csv")
+    with pytest.raises(AppError, match="--currency and --timezone"):
+        command(file, site="Studio")
+    command(file, "--currency", "eur", "--timezone", "Europe/Paris", site="Studio")
+    assert command.database.rows("select currency, timezone from sites where name = 'Studio'") == [
+        ("EUR", "Europe/Paris")
+    ]
+    with pytest.raises(AppError, match="has EUR, which --currency USD contradicts"):
+        command(file, "--currency", "USD", site="Studio")
+
+
+@pytest.mark.parametrize(
+    ("words", "user", "why"),
+    [
+        (["nowhere.csv"], "owner@example.com", "nowhere.csv cannot be read: No such file"),
+        (["nowhere.csv"], "nobody@example.com", "no user nobody@example.com"),
+        (["--exported-at", "2031-01-01", "nowhere.csv"], "owner@example.com", "has passed"),
+        (["--timezone", "Berlin", "nowhere.csv"], "owner@example.com", "no time zone 'Berlin'"),
+    ],
+)
+def test_the_command_fails_with_one_clear_line(
+    command: Command, words: list[str], user: str, why: str
+) -> None:
+    with pytest.raises(AppError, match=why) as error:
+        command(*words, user=user)
+    assert "\n" not in str(error.value)

@@ -46,6 +46,7 @@ def person(module_database: Database) -> Person:
         club.paid(ben, starter, 2500, AS_OF - 20 * DAY, currency="EUR")
         club.paid(cleo, circle, 99900, AS_OF - 2 * DAY)
         club.paid(cleo, circle, 99900, AS_OF - 3 * DAY, status="failed")
+        club.paid(None, None, 1500, AS_OF - 90 * DAY, currency="KWD", description="One and a half dinars")
         club.paid(None, None, 5000, AS_OF - 1 * DAY, currency="JPY", description="Gift voucher")
     return made
 
@@ -235,11 +236,13 @@ def test_cancellations_tell_who_left_from_who_changed_plans(context: ToolContext
         ("Anna Abel", "Starter Pack", "2026-03-13", "2026-05-02", "active"),
     ]
     assert names(ask(context, "cancellations", status="cancelled", since="2026-05-01")) == ["Ben_100%"]
+    assert ask(context, "cancellations", plan="Starter Pack")["total"] == 2
+    assert ask(context, "cancellations", plan="Inner Circle")["total"] == 0
 
 
 def test_transactions_are_summed_by_currency_over_all_that_match(context: ToolContext) -> None:
     data = ask(context, "transactions", limit=1)
-    assert data["total"] == 6
+    assert data["total"] == 7
     assert data["rows"] == [
         {
             "day": "2026-05-11",
@@ -257,6 +260,7 @@ def test_transactions_are_summed_by_currency_over_all_that_match(context: ToolCo
         {"currency": "USD", "payments": 1018.0, "refunds": 19.0},
         {"currency": "EUR", "payments": 25.0, "refunds": 0.0},
         {"currency": "JPY", "payments": 5000, "refunds": 0},
+        {"currency": "KWD", "payments": 1.5, "refunds": 0.0},
     ]
 
 
@@ -269,6 +273,8 @@ def test_transaction_filters_compose(context: ToolContext) -> None:
         (999.0, "USD"),
         (25.0, "EUR"),
     ]
+    assert ask(context, "transactions", min_amount="1.5", search="dinars")["total"] == 1
+    assert ask(context, "transactions", min_amount="1.501", search="dinars")["total"] == 0
     assert ask(context, "transactions", min_amount=25.01, search="ben")["total"] == 0
     assert ask(context, "transactions", search="voucher")["total"] == 1
 
@@ -346,6 +352,17 @@ def test_a_partial_period_of_a_sum_is_not_compared(context: ToolContext) -> None
     )
     assert [p["value"] for p in series[0]["points"]] == [0.0, 19.0, 999.0]
     assert [p["value"] for p in series[2]["points"]] == [0, 0, 5000]
+
+
+def test_a_single_partial_period_is_told_as_it_is(context: ToolContext) -> None:
+    data = measure(context, "revenue", granularity="month", periods=1)
+    assert data["series"][0]["latest"] == {
+        "from": "2026-05-01",
+        "to": "2026-05-31",
+        "value": 999.0,
+        "partial": True,
+    }
+    assert line(kpi, data) == "1 month, latest USD 999.00 so far"
 
 
 def test_the_defaults_are_eight_weeks() -> None:

@@ -60,6 +60,7 @@ RULES: list[tuple[str, str, str, str, str | None]] = [
     (APP, "brain_entries", R, f"{GLOBAL} or {OWN}", None),
     (APP, "brain_entries", "insert update delete", OWN, None),
     (APP, "brain_terms", R, ALL, None),
+    (APP, "access_log", R, OWN, None),  # who looked at what is theirs is part of a customer's export
     (APP, "retrieval_events", "select insert", OWN, None),
     (
         APP,

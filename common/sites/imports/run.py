@@ -92,6 +92,9 @@ def import_files(
 
     Moves the site's `data_as_of` to `exported_at`, else to the latest moment not after `now` that the files speak of, and never back.
     """
+    # Reading may take minutes between two statements of a large import, and the last statement looks at every person.
+    connection.execute(sa.text("set local idle_in_transaction_session_timeout = 0"))
+    connection.execute(sa.text("set local statement_timeout = 0"))
     reports = []
     for file in sorted(files, key=lambda f: _ORDER.index(f.kind.table)):
         report = _import_file(connection, site, file, now, rejected, progress)

@@ -1,13 +1,21 @@
-// The page: which view the address names, and what happens when the sign-in is over.
+// The page: which view the address names (#/view/id?message=id), and what happens when the sign-in is over.
 
 import { claims, forgetToken, takeToken } from "./api.js";
+import { brainView } from "./brain.js";
 import { chatView } from "./chat.js";
+import { dataView } from "./data.js";
 import { h } from "./dom.js";
 import { snapshotsView } from "./snapshots.js";
+import { usageView } from "./usage.js";
+import { wrapUpsView } from "./wrap_ups.js";
 
 const VIEWS = {
   chat: ["Chat", chatView],
+  "wrap-ups": ["Wrap-ups", wrapUpsView],
+  brain: ["Brain", brainView],
   snapshots: ["Snapshots", snapshotsView],
+  usage: ["Usage", usageView],
+  data: ["Your data", dataView],
 };
 
 const main = document.getElementById("main");
@@ -15,7 +23,7 @@ let shown = 0;
 
 async function show() {
   takeToken();
-  const [, name = "chat", id = ""] = /^#\/([a-z-]+)(?:\/([^?]*))?/.exec(location.hash) ?? [];
+  const [, name = "chat", id = "", query = ""] = /^#\/([a-z-]+)(?:\/([^?]*))?(?:\?(.*))?/.exec(location.hash) ?? [];
   const [title, view] = VIEWS[name] ?? VIEWS.chat;
   const turn = ++shown;
   drawFrame(name);
@@ -24,7 +32,7 @@ async function show() {
   main.setAttribute("aria-busy", "true");
   let content;
   try {
-    content = await view(decodeURIComponent(id));
+    content = await view(decodeURIComponent(id), new URLSearchParams(query).get("message"));
   } catch (error) {
     if (error.status === 401) return undefined;
     content = h("div", { class: "page" }, h("h1", {}, error.status === 404 ? "Not here" : "That did not work"),
@@ -33,14 +41,16 @@ async function show() {
   if (turn !== shown) return undefined;
   main.removeAttribute("aria-busy");
   main.replaceChildren(content);
-  if (name !== "chat") scrollTo(0, 0);
+  scrollTo(0, 0);
   if (turn > 1) main.focus({ preventScroll: true });
+  content.dispatchEvent(new Event("shown"));
   return undefined;
 }
 
 function drawFrame(current) {
   document.getElementById("views").replaceChildren(...Object.entries(VIEWS).map(([name, [title]]) =>
     h("li", {}, h("a", { href: `#/${name}`, "aria-current": name === current ? "page" : null }, title))));
+  document.querySelector("#views [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   document.getElementById("account").textContent = claims().email ?? "";
 }
 

@@ -11,14 +11,16 @@ const SUGGESTIONS = [
   "What should I do about members who cancel?",
 ];
 
-/** The view of one conversation, or of a new one. */
-export async function chatView(id) {
+/** The view of one conversation, at its end or at `message`, or of a new one. */
+export async function chatView(id, message) {
   const conversation = id ? await get(`/v1/conversations/${encodeURIComponent(id)}`) : null;
   const sites = conversation ? [] : (await get("/v1/sites?limit=100")).items;
   const chat = new Chat(conversation, sites);
   const side = h("aside", { class: "side", "aria-label": "Conversations" });
   await chat.drawSide(side);
-  return h("div", { class: "split chat" }, side, chat.element);
+  const view = h("div", { class: "split" }, side, chat.element);
+  view.addEventListener("shown", () => chat.shown(message), { once: true });
+  return view;
 }
 
 class Chat {
@@ -47,18 +49,34 @@ class Chat {
     const { messages, earlier } = this.conversation;
     this.thread.replaceChildren(...messages.filter((m) => !m.superseded).map(messageView));
     if (earlier !== null) this.thread.prepend(this.earlierButton(earlier));
-    requestAnimationFrame(() => scrollTo({ top: document.body.scrollHeight }));
-    const wanted = new URLSearchParams(location.hash.split("?")[1]).get("message");
-    if (wanted) requestAnimationFrame(() => requestAnimationFrame(() => show(wanted)));
     return undefined;
   }
 
+  shown(message) {
+    if (message) return this.point(message);
+    // Answers draw themselves in the next frame; the end is known after it.
+    return requestAnimationFrame(() => requestAnimationFrame(() => scrollTo({ top: document.body.scrollHeight })));
+  }
+
+  /** Bring a message into view, reading earlier ones until it is there. */
+  async point(id) {
+    for (let more = this.older; !document.getElementById(`message-${id}`) && more; more = this.older) await more();
+    const element = document.getElementById(`message-${id}`);
+    if (!element) return announce("That message is no longer there.");
+    element.classList.add("pointed");
+    element.tabIndex = -1;
+    element.focus({ preventScroll: true });
+    return element.scrollIntoView({ block: "center" });
+  }
+
   earlierButton(before) {
-    const button = h("button", { type: "button", class: "quiet", onclick: async () => {
+    this.older = async () => {
+      this.older = null;
       const page = await get(`/v1/conversations/${this.conversation.id}?before=${before}`);
       const nodes = page.messages.filter((m) => !m.superseded).map(messageView);
       button.replaceWith(...(page.earlier === null ? [] : [this.earlierButton(page.earlier)]), ...nodes);
-    } }, "Show earlier messages");
+    };
+    const button = h("button", { type: "button", class: "quiet", onclick: this.older }, "Show earlier messages");
     return button;
   }
 
@@ -247,15 +265,6 @@ function messageView(message) {
   const element = message.role === "user" ? userView(message.text) : AnswerView.of(message).element;
   element.id = `message-${message.id}`;
   return element;
-}
-
-function show(id) {
-  const element = document.getElementById(`message-${id}`);
-  if (!element) return;
-  element.classList.add("pointed");
-  element.tabIndex = -1;
-  element.focus({ preventScroll: true });
-  element.scrollIntoView({ block: "center" });
 }
 
 /** Keep the end in sight, unless the customer scrolled up to read. */

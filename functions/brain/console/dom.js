@@ -38,6 +38,23 @@ export function announce(text) {
   document.getElementById("announcer").textContent = text;
 }
 
+/** A labelled control. */
+export function field(label, control) {
+  return h("label", { class: "field" }, label, control);
+}
+
+/** A place for what went wrong, which a screen reader hears at once. */
+export function problemNote() {
+  const element = h("div", { class: "note bad", role: "alert", hidden: true });
+  return {
+    element,
+    say(text, action = null) {
+      element.hidden = false;
+      fill(element, h("p", {}, text), action);
+    },
+  };
+}
+
 /** A link out of the page; plain text where the address is not the web's. */
 export function outside(url, text) {
   const safe = /^https?:\/\//i.test(url ?? "");

@@ -3,7 +3,7 @@
 import { call, get, pages } from "./api.js";
 import { announce, confirmed, emptyState, h, paged, when } from "./dom.js";
 
-const TOOLS = { query_kpi_trend: "Trend", query_site_data: "Site data", recall_prior_tool_result: "Recalled result" };
+const TOOLS = { query_kpi_trend: "Trend", query_site_data: "Site data", recall_prior_tool_result: "Recalled result", update_customer_brain: "Change of the brain" };
 
 /** The list, or one snapshot whole. */
 export async function snapshotsView(id) {
@@ -23,10 +23,13 @@ async function list() {
 }
 
 function title(item) {
-  const given = Object.entries(item.tool_input).filter(([, v]) => v !== null && JSON.stringify(v) !== "{}");
-  const shown = given.map(([k, v]) => `${label(k)}: ${typeof v === "object" ? JSON.stringify(v) : v}`).join(", ");
-  return `${TOOLS[item.tool_name] ?? label(item.tool_name)}${shown ? ` – ${shown}` : ""}`;
+  const given = Object.entries(item.tool_input).filter(([name, v]) => name !== "content" && v !== null && JSON.stringify(v) !== "{}");
+  const told = given.map(([name, v]) => `${name.replaceAll("_", " ")} ${typeof v === "object" ? inner(v) : v}`.replaceAll("_", " "));
+  const shown = told.join(", ");
+  return `${TOOLS[item.tool_name] ?? label(item.tool_name)}${shown ? `: ${shown.length > 120 ? `${shown.slice(0, 120)}…` : shown}` : ""}`;
 }
+
+const inner = (value) => Object.entries(value).filter(([, v]) => v !== null).map(([k, v]) => `${k} ${v}`).join(", ");
 
 function one(item) {
   const remove = async () => {
