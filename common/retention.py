@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from common import log
+from common import entitlements, log
 from common.db import transaction
 from common.jobs import Run
 from common.knowledge.performance import EVENTS_KEPT
@@ -53,17 +53,8 @@ def purge_turns_and_job_runs(run: Run) -> dict[str, Any]:
 
 def expire_reservations(run: Run) -> dict[str, Any]:
     """Close reservations whose process died: the call counts at its worst case."""
-    expired, left = _in_batches(
-        run,
-        """
-        update usage_charges set state = 'expired', cost_usd = reserved_usd
-        where id = any(array(
-            select id from usage_charges where state = 'reserved' and expires_at < :now
-            order by expires_at limit :batch for update skip locked))
-        """,
-        {"now": run.now},
-    )
-    return {"expired": expired, "left": left}
+    with transaction("sweep", source=run.source) as connection:
+        return {"expired": entitlements.expire_reservations(connection, run.now)}
 
 
 def _purge(

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from common import db, retention
 from common.errors import Conflict
 from common.jobs import Step, run_job
+from common.memory.transcripts import load_said
 from common.warehouse import triggers
 from functions.nightly_refresh.main import STEPS
 from tests.conftest import NOW, Database, Person, add_person
@@ -164,6 +165,25 @@ def test_it_stops_before_its_time_is_over_and_says_what_is_left(system: System) 
     assert left == ORDER[-len(left) :]
     assert not report.failed
     assert trigger(system).json["left"] == []
+
+
+def test_a_conversation_is_whole_after_its_turns_are_gone(system: System) -> None:
+    old = NOW - 40 * DAY
+    session = add_session(system.database, system.owner, old)
+    turn = add_turn(system.database, system.owner, session, old)
+    message = add_answer(
+        system.database, system.owner, session, old, [Candidate(ENTRIES[0])], turn=turn, text="said"
+    )
+    assert trigger(system).status_code == 200
+    assert system.database.scalar("select count(*) from turns") == 0
+    shown = system.client("brain").get(f"/v1/conversations/{session[0]}", headers=system.token(system.owner))
+    assert shown.status_code == 200, shown.text
+    assert str(message) in shown.text
+    with db.user_transaction(system.owner.user_id) as connection:
+        said = load_said(
+            connection, user_id=system.owner.user_id, conversation_id=session[0], session_id=session[1]
+        )
+    assert [one.text for one in said] == ["said"]
 
 
 class Killed(BaseException):
