@@ -8,10 +8,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from common.errors import AppError
-from local import commands_accounts, commands_knowledge, commands_look, commands_run, commands_site
+from local import (
+    commands_accounts,
+    commands_knowledge,
+    commands_look,
+    commands_run,
+    commands_site,
+    commands_warehouse,
+)
 from local.stack import DEFAULT_DATA
 
-GROUPS = (commands_run, commands_accounts, commands_site, commands_knowledge, commands_look)
+GROUPS = (
+    commands_run,
+    commands_accounts,
+    commands_site,
+    commands_knowledge,
+    commands_look,
+    commands_warehouse,
+)
 
 
 def parser() -> argparse.ArgumentParser:

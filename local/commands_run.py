@@ -23,7 +23,7 @@ from common.knowledge.embeddings import embedder
 from common.llm import call as llm
 from common.text import to_json
 from local import demo, postgres
-from local.app import JWKS_PATH, LocalApp, LocalServer, function_names
+from local.app import ACCESS_PATH, JWKS_PATH, LocalApp, LocalServer, function_names
 from local.dispatcher import SCHEDULE, Dispatcher
 from local.issuer import ISSUER, Issuer
 from local.stack import Stack, bring_up_to_date, now, opened
@@ -95,6 +95,7 @@ def _serve(stack: Stack, port: int) -> None:
         dispatcher.start()
         llm.preload(config)
         print(f"MemberIntel is running. Open {console_address(base_url, stack.issuer)}", flush=True)
+        print(f"How the knowledge base fares: {admin_address(base_url, stack.issuer)}", flush=True)
         print("Ctrl-C stops it; the data stays.", flush=True)
 
     LocalServer(lambda: LocalApp(dispatcher, stack.issuer.jwks), port, started).run()
@@ -119,6 +120,11 @@ def _load_demo(config: Settings) -> None:
 def console_address(base_url: str, issuer: Issuer, email: str = demo.OWNER) -> str:
     """Where the console is, signed in. What stands behind # never leaves the browser."""
     return f"{base_url}/#token={issuer.customer_token(email, hours=24 * 7)}"
+
+
+def admin_address(base_url: str, issuer: Issuer) -> str:
+    """Where the admin's page is, signed in."""
+    return f"{base_url}{ACCESS_PATH}?assertion={issuer.admin_assertion()}"
 
 
 def _check_port(port: int) -> None:
