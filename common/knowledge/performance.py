@@ -38,14 +38,17 @@ _LIMITS = sa.text("""
            (select max(updated_at) from message_feedback) as feedback_through
 """)
 
+# Times are compared with times, not with days: under row level security the planner uses its statistics only for operators that it
+# knows to leak nothing, and the mixed ones are none.
+#
 # What an open day holds is counted anew each time: its rows are written over, and those that nothing stands behind any more go.
 _OPEN_DAYS = sa.text("""
     with counted as (
         select e.entry_id, cast(e.created_at as date) as day, count(*) as retrieved,
                count(*) filter (where e.surfaced) as surfaced, count(*) filter (where e.cited) as cited,
-               count(*) filter (where e.cited and f.helpful) as helpful, max(e.created_at) as last_seen_at
+               count(*) filter (where f.helpful) as helpful, max(e.created_at) as last_seen_at
         from retrieval_events e left join message_feedback f on f.message_id = e.message_id
-        where e.created_at >= cast(:first as date) and e.created_at < cast(:last as date) + 1
+        where e.created_at >= cast(:first as timestamp) and e.created_at < cast(:last as timestamp) + interval '1 day'
         group by 1, 2),
     gone as (
         delete from entry_performance p
@@ -66,16 +69,15 @@ _OPEN_DAYS = sa.text("""
 # Feedback on an answer of a final day. Days that the purge has reached are left as they are: their events are no longer all there.
 _LATE_FEEDBACK = sa.text("""
     with changed as (
-        select distinct e.entry_id, cast(e.created_at as date) as day
+        select distinct e.entry_id, cast(e.created_at as date) as day, date_trunc('day', e.created_at) as midnight
         from message_feedback f join retrieval_events e on e.message_id = f.message_id
         where f.updated_at >= coalesce(cast(:feedback_since as timestamptz), '-infinity')
-          and e.cited and e.created_at < cast(:first_open as date) and e.created_at >= cast(:last_cut as date) + 1),
+          and e.cited and e.created_at < cast(:first_open as timestamp) and e.created_at >= cast(:last_cut as timestamp) + interval '1 day'),
     recounted as (
-        select c.entry_id, c.day, count(f.message_id) as helpful
-        from changed c
-        join retrieval_events e on e.entry_id = c.entry_id and e.created_at >= c.day and e.created_at < c.day + 1 and e.cited
-        left join message_feedback f on f.message_id = e.message_id and f.helpful
-        group by 1, 2),
+        select c.entry_id, c.day, n.helpful
+        from changed c cross join lateral (
+            select count(*) as helpful from retrieval_events e join message_feedback f on f.message_id = e.message_id
+            where e.entry_id = c.entry_id and e.created_at >= c.midnight and e.created_at < c.midnight + interval '1 day' and e.cited and f.helpful) n),
     written as (
         update entry_performance p set helpful = r.helpful
         from recounted r
