@@ -46,7 +46,7 @@ _OPEN_DAYS = sa.text("""
     with counted as (
         select e.entry_id, cast(e.created_at as date) as day, count(*) as retrieved,
                count(*) filter (where e.surfaced) as surfaced, count(*) filter (where e.cited) as cited,
-               count(*) filter (where f.helpful) as helpful, max(e.created_at) as last_seen_at
+               count(*) filter (where e.cited and f.helpful) as helpful, max(e.created_at) as last_seen_at
         from retrieval_events e left join message_feedback f on f.message_id = e.message_id
         where e.created_at >= cast(:first as timestamp) and e.created_at < cast(:last as timestamp) + interval '1 day'
         group by 1, 2),
@@ -72,12 +72,14 @@ _LATE_FEEDBACK = sa.text("""
         select distinct e.entry_id, cast(e.created_at as date) as day, date_trunc('day', e.created_at) as midnight
         from message_feedback f join retrieval_events e on e.message_id = f.message_id
         where f.updated_at >= coalesce(cast(:feedback_since as timestamptz), '-infinity')
-          and e.cited and e.created_at < cast(:first_open as timestamp) and e.created_at >= cast(:last_cut as timestamp) + interval '1 day'),
+          and e.cited and e.created_at < cast(:first_open as timestamp)
+          and e.created_at >= cast(:last_cut as timestamp) + interval '1 day'),
     recounted as (
         select c.entry_id, c.day, n.helpful
         from changed c cross join lateral (
             select count(*) as helpful from retrieval_events e join message_feedback f on f.message_id = e.message_id
-            where e.entry_id = c.entry_id and e.created_at >= c.midnight and e.created_at < c.midnight + interval '1 day' and e.cited and f.helpful) n),
+            where e.entry_id = c.entry_id and e.created_at >= c.midnight and e.created_at < c.midnight + interval '1 day'
+              and e.cited and f.helpful) n),
     written as (
         update entry_performance p set helpful = r.helpful
         from recounted r
