@@ -28,9 +28,9 @@ class Nothing(BaseModel):
 
 
 class Body(BaseModel):
-    """A request body: a field that nobody knows is refused rather than ignored."""
+    """A request body: a field that nobody knows is refused rather than ignored, and 1 is not true."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from werkzeug.test import TestResponse
 
-from common.customer import export
+from common.customer import brain_operations, export
 from common.customer.operations import operations
 from common.customer.pages import read_cursor, write_cursor
-from common.errors import InvalidFields
+from common.errors import InvalidFields, Unavailable
 from tests.conftest import NOW, Person
 from tests.functions.conftest import System
 
@@ -244,7 +244,9 @@ class TestFeedback:
             ask(system, "PUT", f"/v1/messages/{question}/feedback", json={"helpful": True}).status_code == 404
         )
 
-    @pytest.mark.parametrize("body", [{}, {"helpful": "very"}, {"helpful": True, "user_id": "x"}])
+    @pytest.mark.parametrize(
+        "body", [{}, {"helpful": "very"}, {"helpful": 1}, {"helpful": True, "user_id": "x"}]
+    )
     def test_a_wrong_body_is_named(self, system: System, body: dict[str, Any]) -> None:
         answer = system.chat("Hello there").json
         response = ask(system, "PUT", f"/v1/messages/{answer['message_id']}/feedback", json=body)
@@ -376,3 +378,159 @@ def test_the_document_is_public_and_describes_every_path(system: System) -> None
     assert described["openapi"] == "3.1.0"
     served = {(o.method.lower(), o.path.replace("<", "{").replace(">", "}")) for o in operations.table}
     assert {(m, path) for path, methods in described["paths"].items() for m in methods} == served
+
+
+def add_wrap_up(system: System, answer: Any) -> str:
+    owner = system.owner
+    made = uuid.uuid4()
+    decision = {"text": "Gold costs 35 dollars.", "message_ids": [answer["message_id"]]}
+    system.database.run(
+        """insert into session_logs (id, tenant_id, user_id, session_id, summary, decisions, open_items, new_context,
+                                     next_session_note, trigger, model, input_tokens, output_tokens, created_at)
+           values (:id, :tenant, :user_id, :session, 'They talked.', cast(:decisions as jsonb), '[]', '[]', '', 'quiet', 'm',
+                   1, 1, :now)""",
+        id=made,
+        tenant=owner.tenant_id,
+        user_id=owner.user_id,
+        session=uuid.UUID(answer["session_id"]),
+        decisions=json.dumps([decision]),
+        now=NOW,
+    )
+    return str(made)
+
+
+class TestWrapUps:
+    def test_one_is_shown_with_what_it_rests_on(self, system: System) -> None:
+        answer = system.chat("Hello there").json
+        wrap_up = add_wrap_up(system, answer)
+        listed = ask(system, "GET", "/v1/session-logs").json
+        assert [w["id"] for w in listed["items"]] == [wrap_up]
+        shown = ask(system, "GET", f"/v1/session-logs/{wrap_up}")
+        assert shown.headers["ETag"] == '"1"'
+        assert shown.json["conversation_id"] == answer["conversation_id"]
+        assert shown.json["decisions"][0]["message_ids"] == [answer["message_id"]]
+
+    def test_an_edit_builds_on_what_was_read(self, system: System) -> None:
+        path = f"/v1/session-logs/{add_wrap_up(system, system.chat('Hello there').json)}"
+        first = ask(system, "PATCH", path, json={"summary": "Corrected."}, headers={"If-Match": '"1"'})
+        assert (first.status_code, first.json["summary"], first.headers["ETag"]) == (200, "Corrected.", '"2"')
+        for stale in ('"1"', '"x"', "nonsense", '"99999999999999999999"'):
+            refused = ask(system, "PATCH", path, json={"summary": "Lost."}, headers={"If-Match": stale})
+            assert (refused.status_code, refused.json["type"]) == (
+                412,
+                "urn:memberintel:problem:stale-version",
+            )
+        for any_version in ({}, {"If-Match": "*"}, {"If-Match": 'W/"4"'}):
+            accepted = ask(system, "PATCH", path, json={"next_session_note": "n"}, headers=any_version)
+            assert accepted.status_code == 200, any_version
+            assert accepted.json["summary"] == "Corrected."
+
+    def test_a_deleted_one_is_gone(self, system: System) -> None:
+        path = f"/v1/session-logs/{add_wrap_up(system, system.chat('Hello there').json)}"
+        assert ask(system, "DELETE", path).status_code == 204
+        assert ask(system, "GET", path).status_code == 404
+        assert system.database.scalar("select wrap_up from sessions") == "deleted"
+
+    def test_nobody_else_sees_edits_or_deletes_it(self, system: System) -> None:
+        path = f"/v1/session-logs/{add_wrap_up(system, system.chat('Hello there').json)}"
+        for method, body in (("GET", None), ("PATCH", {"summary": "Mine now."}), ("DELETE", None)):
+            assert ask(system, method, path, person=system.other, json=body).status_code == 404
+        assert ask(system, "GET", path).json["summary"] == "They talked."
+
+    @pytest.mark.parametrize(
+        "body", [{"sumary": "x"}, {"summary": ""}, {"decisions": [{"text": ""}]}, {"decisions": "x"}]
+    )
+    def test_a_wrong_edit_is_named(self, system: System, body: dict[str, Any]) -> None:
+        path = f"/v1/session-logs/{add_wrap_up(system, system.chat('Hello there').json)}"
+        assert ask(system, "PATCH", path, json=body).status_code == 422
+
+
+class TestDocuments:
+    def test_one_that_was_never_written_is_empty_at_version_0(self, system: System) -> None:
+        listed = ask(system, "GET", "/v1/brain/documents").json["items"]
+        assert [(d["kind"], d["version"]) for d in listed] == [("soul", 0), ("bible", 0)]
+        shown = ask(system, "GET", "/v1/brain/documents/soul")
+        assert (shown.json["content"], shown.headers["ETag"]) == ("", '"0"')
+
+    def test_edits_keep_revisions_which_can_be_restored(self, system: System) -> None:
+        path = "/v1/brain/documents/bible"
+        for version, text in enumerate(["one", "two", "three"]):
+            written = ask(system, "PUT", path, json={"content": text}, headers={"If-Match": f'"{version}"'})
+            assert (written.status_code, written.headers["ETag"]) == (200, f'"{version + 1}"')
+        assert ask(system, "PUT", path, json={"content": "x"}, headers={"If-Match": '"2"'}).status_code == 412
+        first = ask(system, "GET", f"{path}/revisions?limit=1").json
+        second = ask(system, "GET", f"{path}/revisions?limit=1&cursor={first['next']}").json
+        assert [r["content"] for r in first["items"] + second["items"]] == ["two", "one"]
+        assert second["next"] is None
+        restored = ask(
+            system, "POST", f"{path}/restore", json={"version": 1}, headers={"If-Match": '"3"'}
+        ).json
+        assert (restored["content"], restored["version"], restored["author"]) == ("one", 4, "customer")
+        assert ask(system, "POST", f"{path}/restore", json={"version": 9}).status_code == 404
+        assert ask(system, "GET", f"{path}/revisions?cursor=x").status_code == 422
+
+    def test_heartbeat_is_read_only(self, system: System) -> None:
+        refused = ask(system, "PUT", "/v1/brain/documents/heartbeat", json={"content": "x"})
+        assert refused.status_code == 403
+        assert "cannot be edited" in refused.json["detail"]
+        assert ask(system, "PUT", "/v1/brain/documents/other", json={"content": "x"}).status_code == 404
+
+    def test_they_are_part_of_pro(self, system: System) -> None:
+        system.database.run("update tenants set tier = 'free' where id = :id", id=system.owner.tenant_id)
+        for operation in operations.table:
+            if operation.path.startswith("/v1/brain/documents"):
+                body = {"content": "x"} if operation.method == "PUT" else {"version": 1}
+                path = operation.path.replace("<kind>", "soul")
+                response = ask(
+                    system, operation.method, path, json=None if operation.method == "GET" else body
+                )
+                assert (response.status_code, "Pro plan" in response.json["detail"]) == (403, True), path
+        assert ask(system, "GET", "/v1/brain/memories").status_code == 200
+
+
+class TestMemories:
+    def test_one_is_added_changed_and_forgotten(self, system: System) -> None:
+        added = ask(system, "POST", "/v1/brain/memories", json={"content": "Likes tea"})
+        assert (added.status_code, added.headers["ETag"]) == (201, '"1"')
+        path = f"/v1/brain/memories/{added.json['id']}"
+        changed = ask(system, "PATCH", path, json={"content": "Likes coffee"}, headers={"If-Match": '"1"'})
+        assert (changed.json["content"], changed.headers["ETag"]) == ("Likes coffee", '"2"')
+        assert (
+            ask(system, "PATCH", path, json={"content": "x"}, headers={"If-Match": '"1"'}).status_code == 412
+        )
+        assert ask(system, "DELETE", path, headers={"If-Match": '"1"'}).status_code == 412
+        assert ask(system, "DELETE", path, headers={"If-Match": '"2"'}).status_code == 204
+        assert ask(system, "GET", "/v1/brain/memories").json["items"] == []
+        assert ask(system, "GET", path).status_code == 404
+
+    def test_the_tiers_limit_is_told(self, system: System) -> None:
+        system.database.run("update tenants set tier = 'free' where id = :id", id=system.owner.tenant_id)
+        facts = ["Sells bread", "Opens on Tuesday", "Lives in Cork", "Has two dogs", "Hates spam"]
+        for fact in facts:
+            assert ask(system, "POST", "/v1/brain/memories", json={"content": fact}).status_code == 201
+        full = ask(system, "POST", "/v1/brain/memories", json={"content": "Plays the violin"})
+        assert full.status_code == 429
+        assert "5 entries" in full.json["detail"]
+        pages = [ask(system, "GET", "/v1/brain/memories?limit=3").json]
+        pages.append(ask(system, "GET", f"/v1/brain/memories?limit=3&cursor={pages[0]['next']}").json)
+        assert [m["content"] for page in pages for m in page["items"]] == facts
+
+    def test_nobody_else_sees_changes_or_forgets_it(self, system: System) -> None:
+        made = ask(system, "POST", "/v1/brain/memories", json={"content": "Likes tea"}).json["id"]
+        path = f"/v1/brain/memories/{made}"
+        for method, body in (("GET", None), ("PATCH", {"content": "x"}), ("DELETE", None)):
+            assert ask(system, method, path, person=system.other, json=body).status_code == 404
+        assert ask(system, "GET", path).json["content"] == "Likes tea"
+
+    def test_one_is_kept_when_it_cannot_be_embedded(
+        self, system: System, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        class Away:
+            name = "away"
+
+            def embed(self, texts: Any, *, kind: str) -> Any:
+                raise Unavailable()
+
+        monkeypatch.setattr(brain_operations, "embedder", lambda _config: Away())
+        assert ask(system, "POST", "/v1/brain/memories", json={"content": "Likes tea"}).status_code == 201
+        assert system.database.scalar("select embedding is null from brain_entries")
