@@ -39,13 +39,29 @@ def customer(authorization: str | None, config: Settings) -> Identity:
     return Identity(str(claims["iss"]), str(claims["sub"]), str(claims.get("email", "")), issued)
 
 
-def admin(assertion: str | None, config: Settings) -> str:
-    """The e-mail address of the admin behind a Cloudflare Access assertion. Raises Unauthenticated, Forbidden or Unavailable."""
-    claims = _verify(assertion or "", config.access_issuer, config.access_audience, config.access_jwks_url)
+def admin(assertion: str | None, config: Settings, *, authorization: str | None = None) -> str:
+    """The e-mail address of the admin behind a Cloudflare Access assertion. Raises Unauthenticated, Unavailable, or Forbidden: also for
+    a customer, whose valid token (as the assertion or in `authorization`) says who they are, and that they are no admin."""
+    try:
+        claims = _verify(
+            assertion or "", config.access_issuer, config.access_audience, config.access_jwks_url
+        )
+    except Unauthenticated:
+        if _is_customer(assertion or _bearer(authorization), config):
+            raise Forbidden() from None
+        raise
     email = str(claims.get("email", ""))
     if email not in config.admin_emails:
         raise Forbidden()
     return email
+
+
+def _is_customer(token: str, config: Settings) -> bool:
+    try:
+        customer(f"Bearer {token}", config)
+    except Unauthenticated:
+        return False
+    return True
 
 
 def internal(authorization: str | None, config: Settings) -> str:

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeVar
+from typing import Any, BinaryIO, Literal, TypeVar
 
 import pg8000
 import sqlalchemy as sa
@@ -196,6 +196,18 @@ def in_user_transaction(
 def set_user(connection: Connection, user_id: uuid.UUID) -> None:
     """Scope the rest of this transaction to `user_id`. It ends with the transaction (`true`), so that it cannot reach the next one."""
     connection.execute(sa.text("select set_config('app.user_id', :user_id, true)"), {"user_id": str(user_id)})
+
+
+def copy_out(connection: Connection, sql: str, out: BinaryIO) -> int:
+    """Run `sql`, a `copy (…) to stdout`, and write what it gives to `out`; returns the number of rows. Discards the connection on any
+    error, for a copy that breaks off leaves it out of step."""
+    try:
+        cursor = connection.connection.cursor()
+        cursor.execute(sql, stream=out)  # type: ignore[call-arg]
+        return int(cursor.rowcount)
+    except BaseException:
+        connection.invalidate()
+        raise
 
 
 def as_uuid(text: str) -> uuid.UUID:

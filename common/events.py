@@ -48,6 +48,8 @@ class Publisher(Protocol):
 
     def publish(self, events: Sequence[Event]) -> None: ...
 
+    def publish_rows(self, topic: str, rows: Sequence[dict[str, Any]]) -> None: ...
+
 
 def add_event(
     connection: Connection,
@@ -93,6 +95,17 @@ def publish_now(events: Sequence[Event], publisher: Publisher) -> None:
         publisher.publish(events)
     except Exception as exc:  # the edge to another system; the rows are safe
         log.write_exception("events not published", exc, count=len(events))
+
+
+def stream_now(topic: str, rows: Sequence[dict[str, Any]], publisher: Publisher) -> None:
+    """Publish rows that a subscription writes into BigQuery, after the commit and best effort: the database has them, and the
+    comparison of both sinks counts what was lost."""
+    if not rows:
+        return
+    try:
+        publisher.publish_rows(topic, rows)
+    except Exception as exc:  # the edge to another system
+        log.write_exception("rows not published", exc, count=len(rows))
 
 
 def relay(publisher: Publisher, *, now: datetime, source: Engine | None = None) -> int:
@@ -303,6 +316,12 @@ class PubSubPublisher:
         for future in futures:
             future.result(timeout=10)
 
+    def publish_rows(self, topic: str, rows: Sequence[dict[str, Any]]) -> None:
+        path = self._client.topic_path(self._project, topic)
+        futures = [self._client.publish(path, to_json(row).encode()) for row in rows]
+        for future in futures:
+            future.result(timeout=10)
+
 
 class LocalPublisher:
     """The laptop's Pub/Sub (`local.dispatcher`), which delivers as a push subscription would."""
@@ -315,6 +334,9 @@ class LocalPublisher:
             request = urllib.request.Request(f"{self._base_url}/topics/{event.type}", data=encode(event))
             with urllib.request.urlopen(request, timeout=10):
                 pass
+
+    def publish_rows(self, topic: str, rows: Sequence[dict[str, Any]]) -> None:
+        """Nothing: on a laptop there is no BigQuery that would listen."""
 
 
 @functools.cache

@@ -135,7 +135,8 @@ class Endpoints:
         if endpoint.gate == "customer":
             identity = auth.customer(request.headers.get("Authorization"), config)
         elif endpoint.gate == "admin":
-            caller = auth.admin(request.headers.get("Cf-Access-Jwt-Assertion"), config)
+            assertion = request.headers.get("Cf-Access-Jwt-Assertion")
+            caller = auth.admin(assertion, config, authorization=request.headers.get("Authorization"))
         elif endpoint.gate == "internal":
             caller = auth.internal(request.headers.get("Authorization"), config)
         body = json_body(request, endpoint.max_body) if request.method in ("POST", "PUT", "PATCH") else {}

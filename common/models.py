@@ -266,7 +266,8 @@ class Turn(Base):
 
 
 class Message(Base):
-    """What one side said. `position` orders a conversation; `details` holds an answer's sources, recalled lines, usage and model."""
+    """What one side said; it outlives its turn. `position` orders a conversation; `details` holds an answer's sources, recalled lines,
+    usage and model."""
 
     __tablename__ = "messages"
     __table_args__ = (
@@ -277,7 +278,7 @@ class Message(Base):
     user_id: Mapped[UUID] = owner()
     conversation_id: Mapped[UUID] = cascade("conversations.id", index=False)
     session_id: Mapped[UUID] = cascade("sessions.id")
-    turn_id: Mapped[UUID] = cascade("turns.id")
+    turn_id: Mapped[UUID | None] = mapped_column(ForeignKey("turns.id", ondelete="SET NULL"), index=True)
     role: Mapped[str]
     text: Mapped[str]
     status: Mapped[str]
@@ -294,6 +295,7 @@ class MessageToolResult(Base):
     __table_args__ = (
         UniqueConstraint("message_id", "tool_use_id"),
         Index(None, "conversation_id", "created_at"),
+        Index(None, "created_at"),
     )
     id: Mapped[UUID] = primary_key()
     user_id: Mapped[UUID] = owner()
@@ -329,6 +331,7 @@ class SessionLog(Base):
         ForeignKeyConstraint(["user_id", "tenant_id"], ["users.id", "users.tenant_id"], ondelete="CASCADE"),
         UniqueConstraint("session_id"),
         Index(None, "user_id", "created_at"),
+        Index(None, "created_at"),
     )
     id: Mapped[UUID] = primary_key()
     tenant_id: Mapped[UUID]
@@ -442,7 +445,7 @@ class RetrievalEvent(Base):
     __tablename__ = "retrieval_events"
     __table_args__ = (
         sa.PrimaryKeyConstraint("message_id", "rank"),
-        Index(None, "entry_id"),
+        Index(None, "entry_id", "created_at"),
         Index(None, "created_at"),
     )
     message_id: Mapped[UUID] = cascade("messages.id", index=False)
@@ -459,7 +462,7 @@ class EntryPerformance(Base):
     """How an entry fared on a day; `day = 'infinity'` is the entry's row for all days."""
 
     __tablename__ = "entry_performance"
-    __table_args__ = (sa.PrimaryKeyConstraint("entry_id", "day"),)
+    __table_args__ = (sa.PrimaryKeyConstraint("entry_id", "day"), Index(None, "day"))
     entry_id: Mapped[UUID]
     day: Mapped[date]
     retrieved: Mapped[int] = mapped_column(server_default="0")

@@ -1,14 +1,16 @@
 """All functions behind one address, each made by functions-framework from the folder that is deployed; beside them, under `/local`, what
-stands for Google: the topics and the issuer's public keys."""
+stands for Google and Cloudflare: the topics, the issuer's public keys, and Access, which turns a browser's cookie into an assertion."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import functions_framework
 from gunicorn.app.base import BaseApplication
+from werkzeug.http import dump_cookie, parse_cookie
 
 from local.dispatcher import Dispatcher
 
@@ -18,6 +20,8 @@ FUNCTIONS = ROOT / "functions"
 _PREFIXES = {"/chat": "chat", "/admin": "admin"}
 
 JWKS_PATH = "/local/jwks.json"
+ACCESS_PATH = "/local/access"
+_ACCESS_COOKIE = "CF_Authorization"
 
 WSGI = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -43,9 +47,14 @@ class LocalApp:
         if path == JWKS_PATH:
             start_response("200 OK", [("Content-Type", "application/json")])
             return [self._jwks]
+        if path == ACCESS_PATH:
+            return _sign_in(environ, start_response)
         if path.startswith("/local/topics/") and environ["REQUEST_METHOD"] == "POST":
             return self._publish(path.removeprefix("/local/topics/"), environ, start_response)
-        return self._apps[self._function(path)](environ, start_response)
+        function = self._function(path)
+        if function == "admin":
+            _assert_admin(environ)
+        return self._apps[function](environ, start_response)
 
     def _function(self, path: str) -> str:
         parts = path.split("/")
@@ -64,6 +73,20 @@ class LocalApp:
             return [b"not an event of ours\n"]
         start_response("204 No Content", [])
         return []
+
+
+def _sign_in(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    """Keep the assertion of the address in a cookie that only `/admin` gets, and go there."""
+    (assertion,) = parse_qs(environ.get("QUERY_STRING", "")).get("assertion", [""])[:1]
+    cookie = dump_cookie(_ACCESS_COOKIE, assertion, path="/admin", httponly=True, samesite="Strict")
+    start_response("303 See Other", [("Location", "/admin"), ("Set-Cookie", cookie)])
+    return []
+
+
+def _assert_admin(environ: dict[str, Any]) -> None:
+    """Hand the cookie's assertion on, which is checked like any other."""
+    if assertion := parse_cookie(environ).get(_ACCESS_COOKIE):
+        environ.setdefault("HTTP_CF_ACCESS_JWT_ASSERTION", assertion)
 
 
 class LocalServer(BaseApplication):  # type: ignore[misc]

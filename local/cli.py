@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from common.errors import AppError
-from local import commands_accounts, commands_knowledge, commands_look, commands_run, commands_site
+from local import (
+    commands_accounts,
+    commands_knowledge,
+    commands_look,
+    commands_run,
+    commands_site,
+    commands_warehouse,
+)
 from local.stack import DEFAULT_DATA
 
-GROUPS = (commands_run, commands_accounts, commands_site, commands_knowledge, commands_look)
+GROUPS = (
+    commands_run,
+    commands_accounts,
+    commands_site,
+    commands_knowledge,
+    commands_look,
+    commands_warehouse,
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -23,18 +36,26 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument(
         "--data",
         type=Path,
-        default=Path(os.environ.get("MEMBERINTEL_DATA", DEFAULT_DATA)),
+        default=DEFAULT_DATA,
         metavar="DIR",
         help="folder of the local data (default: %(default)s); it outlives a restart",
     )
     subparsers = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for group in GROUPS:
         group.add_parsers(subparsers)
-    for one in set(subparsers.choices.values()):
-        one.add_argument(
-            "--data", type=Path, default=argparse.SUPPRESS, metavar="DIR", help=argparse.SUPPRESS
-        )
+    _accept_data_behind(top)
     return top
+
+
+def _accept_data_behind(parser: argparse.ArgumentParser) -> None:
+    """Let `--data` stand behind any subcommand too, where one is used to write options."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for one in set(action.choices.values()):
+                one.add_argument(
+                    "--data", type=Path, default=argparse.SUPPRESS, metavar="DIR", help=argparse.SUPPRESS
+                )
+                _accept_data_behind(one)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

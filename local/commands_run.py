@@ -13,13 +13,17 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
+import sqlalchemy as sa
+
 from common import db
-from common.config import settings
+from common.config import Settings, settings
 from common.errors import AppError
+from common.knowledge import ingest
+from common.knowledge.embeddings import embedder
 from common.llm import call as llm
 from common.text import to_json
 from local import demo, postgres
-from local.app import JWKS_PATH, LocalApp, LocalServer, function_names
+from local.app import ACCESS_PATH, JWKS_PATH, LocalApp, LocalServer, function_names
 from local.dispatcher import SCHEDULE, Dispatcher
 from local.issuer import ISSUER, Issuer
 from local.stack import Stack, bring_up_to_date, now, opened
@@ -82,8 +86,7 @@ def _serve(stack: Stack, port: int) -> None:
     settings.cache_clear()
     config = settings()
     llm.check(config)
-    if demo.load(db.engine("owner"), db.engine("app"), now(), issuer=ISSUER):
-        print("The demo data is loaded.", flush=True)
+    _load_demo(config)
     db.engine("owner").dispose()
     db.engine("app").dispose()
     dispatcher = Dispatcher(base_url, stack.issuer.internal_token, function_names())
@@ -92,14 +95,36 @@ def _serve(stack: Stack, port: int) -> None:
         dispatcher.start()
         llm.preload(config)
         print(f"MemberIntel is running. Open {console_address(base_url, stack.issuer)}", flush=True)
+        print(f"How the knowledge base fares: {admin_address(base_url, stack.issuer)}", flush=True)
         print("Ctrl-C stops it; the data stays.", flush=True)
 
     LocalServer(lambda: LocalApp(dispatcher, stack.issuer.jwks), port, started).run()
 
 
+def _load_demo(config: Settings) -> None:
+    """The demo accounts with data that ends today, and the knowledge base where there is none."""
+    owner = db.engine("owner")
+    with db.transaction("owner") as connection:
+        latest = connection.scalar(sa.text("select max(data_as_of) from sites"))
+        articles = connection.scalar(
+            sa.text("select 1 from brain_entries where tenant_id = 'global' limit 1")
+        )
+    if latest is None or latest.date() < now().date():
+        print("Loading the demo data …", flush=True)
+        demo.load(owner, db.engine("app"), now(), issuer=ISSUER)
+    if articles is None:
+        print("Reading the knowledge base …", flush=True)
+        ingest.ingest(owner, demo.KNOWLEDGE, embedder(config), now=now())
+
+
 def console_address(base_url: str, issuer: Issuer, email: str = demo.OWNER) -> str:
     """Where the console is, signed in. What stands behind # never leaves the browser."""
     return f"{base_url}/#token={issuer.customer_token(email, hours=24 * 7)}"
+
+
+def admin_address(base_url: str, issuer: Issuer) -> str:
+    """Where the admin's page is, signed in."""
+    return f"{base_url}{ACCESS_PATH}?assertion={issuer.admin_assertion()}"
 
 
 def _check_port(port: int) -> None:

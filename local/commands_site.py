@@ -14,18 +14,19 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
 
-from common.db import transaction, user_transaction
+from common.db import engine, transaction, user_transaction
 from common.errors import InvalidRequest, NotFound
-from common.sites.imports import writer
+from common.sites.imports import tables
 from common.sites.imports.reading import Conventions, RawRow, zone_of
 from common.sites.imports.run import FileReport, OpenedFile, import_files, open_file
 from common.sites.imports.values import Fault, parse_currency, parse_moment
+from local.stack import now, opened
 
 _SHOWN = 10  # rejected rows on the screen, for each file; the file of rejected rows has them all
 
 
 def add_parsers(subparsers: Any) -> None:
-    """Add `import-site`; its namespace carries `handler=import_site`."""
+    """The subcommands of this group."""
     parser = subparsers.add_parser(
         "import-site",
         help="load CSV exports into a user's site",
@@ -58,7 +59,13 @@ def add_parsers(subparsers: Any) -> None:
     )
     parser.add_argument("--dry-run", action="store_true", help="show the report and write nothing")
     parser.add_argument("files", nargs="+", metavar="FILE", type=Path)
-    parser.set_defaults(handler=import_site)
+    parser.set_defaults(run=import_files_of_user)
+
+
+def import_files_of_user(arguments: argparse.Namespace) -> int:
+    """Import into the database of the data folder."""
+    with opened(arguments.data):
+        return import_site(arguments, owner=engine("owner"), app=engine("app"), now=now())
 
 
 def import_site(arguments: argparse.Namespace, *, owner: Engine, app: Engine, now: datetime) -> int:
@@ -84,7 +91,7 @@ def import_site(arguments: argparse.Namespace, *, owner: Engine, app: Engine, no
         rejects = Rejects(stack, arguments)
         reports = import_files(
             connection,
-            writer.Site(user_id, site_id, currency),
+            tables.Site(user_id, site_id, currency),
             files,
             now,
             exported_at=exported_at,

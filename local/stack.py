@@ -35,11 +35,7 @@ def opened(folder: Path) -> Iterator[Stack]:
     """The stack of `folder`, with the process's settings pointing at it. The server stops with its last user."""
     folder.mkdir(parents=True, exist_ok=True)
     issuer = Issuer(folder)
-    for name, value in {
-        **issuer.settings(),
-        "MEMBERINTEL_ERASURE_LEDGER": str(folder / "erasures.jsonl"),
-    }.items():
-        os.environ.setdefault(name, value)
+    os.environ.setdefault("MEMBERINTEL_ERASURE_LEDGER", str(folder / "erasures.jsonl"))
     if os.environ.get("MEMBERINTEL_DATABASE_URL") or os.environ.get("MEMBERINTEL_CLOUD_SQL_INSTANCE"):
         yield Stack(folder, issuer, None)
         return

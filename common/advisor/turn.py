@@ -34,6 +34,7 @@ from common.memory.remembering import StagedChange, prepare_changes, write_chang
 from common.text import clean_json
 from common.tools.run import Executed
 from common.tools.types import Remembering
+from common.warehouse.schemas import STREAM_TOPIC
 
 ADVISOR_TOOLS = ("query_kpi_trend", "query_site_data", "recall_prior_tool_result", "update_customer_brain")
 # What the prompt quotes, and the model must not write back as if the customer had said it.
@@ -222,7 +223,7 @@ class _Turn:
         now = self.clock()
         changes = self._prepare_changes()
 
-        def write(connection: Connection) -> list[events.Event]:
+        def write(connection: Connection) -> tuple[list[events.Event], list[dict[str, Any]]]:
             written = conversations.finish_turn(
                 connection,
                 self.begun,
@@ -231,12 +232,14 @@ class _Turn:
                 now=now,
                 quiet=timedelta(minutes=self.config.quiet_minutes),
             )
-            self._write_beside(connection, finished, changes, now)
-            return written
+            return written, self._write_beside(connection, finished, changes, now)
 
-        made = db.in_user_transaction(self.begun.account.user_id, write)
+        made, logged = db.in_user_transaction(self.begun.account.user_id, write)
         short_term.keep_turn(self.begun, self._history, finished.text, now)
-        events.publish_now(made, events.publisher(self.config))
+        publisher = events.publisher(self.config)
+        events.publish_now(made, publisher)
+        if self.config.retrieval_sink == "both":
+            events.stream_now(STREAM_TOPIC, logged, publisher)
 
     def _prepare_changes(self) -> list[StagedChange]:
         """The staged changes of the brain with their vectors, which are made before a connection is taken."""
@@ -247,21 +250,22 @@ class _Turn:
 
     def _write_beside(
         self, connection: Connection, finished: FinishedTurn, changes: list[StagedChange], now: datetime
-    ) -> None:
-        """What is written with the answer, in its transaction. None of it can cost the answer."""
+    ) -> list[dict[str, Any]]:
+        """What is written with the answer, in its transaction. None of it can cost the answer. Returns the rows of the retrieval log."""
         if changes:
             finished.details["not_saved"] = write_changes(
                 connection, self.begun.account, self.begun.assistant_message_id, changes, now
             )
-        if self.context is not None:
-            log_retrieval(
-                connection,
-                user_id=self.begun.account.user_id,
-                message_id=self.begun.assistant_message_id,
-                trace=self.context.candidates,
-                cited=frozenset(s.entry_id for n, s in self._cited()),
-                created_at=now,
-            )
+        if self.context is None or finished.status == "failed":
+            return []
+        return log_retrieval(
+            connection,
+            user_id=self.begun.account.user_id,
+            message_id=self.begun.assistant_message_id,
+            trace=self.context.candidates,
+            cited=frozenset(s.entry_id for n, s in self._cited()),
+            created_at=now,
+        )
 
     def _cited(self) -> list[tuple[int, Any]]:
         """The sources that the answer refers to, by their number."""

@@ -66,7 +66,7 @@ class Message(BaseModel):
     """What one side said. The fields from `route` on are an answer's."""
 
     id: uuid.UUID
-    turn_id: uuid.UUID
+    turn_id: uuid.UUID | None = Field(description="Null once the turn's record, kept for 30 days, is gone")
     session_id: uuid.UUID
     role: str
     text: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -23,10 +24,12 @@ def log_retrieval(
     trace: Sequence[Candidate],
     cited: frozenset[uuid.UUID],
     created_at: datetime,
-) -> None:
-    """Write one row for each candidate, in a SAVEPOINT: whatever goes wrong here costs the log, never the answer."""
+) -> list[dict[str, Any]]:
+    """Write one row for each candidate, in a SAVEPOINT: whatever goes wrong here costs the log, never the answer. Returns the rows that
+    were written, as the sink `both` publishes them after the commit."""
     if not trace:
-        return
+        return []
+    moment = created_at.astimezone(UTC).replace(tzinfo=None)
     try:
         with connection.begin_nested():
             connection.execute(
@@ -48,12 +51,24 @@ def log_retrieval(
                     "scores": [c.score for c in trace],
                     "surfaced": [c.surfaced for c in trace],
                     "cited": [c.surfaced and c.entry_id in cited for c in trace],
-                    "created_at": created_at.astimezone(UTC).replace(tzinfo=None),
+                    "created_at": moment,
                 },
             )
     except sa.exc.DBAPIError as exc:
         if exc.connection_invalidated:
             raise
         log.write_exception("retrieval log not written", exc)
-    else:
-        log.emit("retrieval_events_persisted_total", row_count=len(trace))
+        return []
+    log.emit("retrieval_events_persisted_total", row_count=len(trace))
+    return [
+        {
+            "message_id": str(message_id),
+            "entry_id": str(c.entry_id),
+            "rank": c.rank,
+            "score": c.score,
+            "surfaced": c.surfaced,
+            "cited": c.surfaced and c.entry_id in cited,
+            "created_at": moment.isoformat(),
+        }
+        for c in trace
+    ]

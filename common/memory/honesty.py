@@ -27,9 +27,21 @@ def undated_values(
     return count
 
 
-def _numbers(signals: Mapping[str, Any]) -> set[str]:
-    values = (v for v in signals.values() if isinstance(v, int | float) and not isinstance(v, bool))
-    return {_plain(str(v)) for v in values if abs(v) >= 10}
+# Dates, percentages and the lengths of trends ("7-week") say nothing of the state of things.
+_BESIDE = re.compile(r"\d{4}-\d\d-\d\d|[+-]?\d+(?:\.\d+)?%|\d+-(?:day|week|month)")
+
+
+def _numbers(value: Any) -> set[str]:
+    """The numbers of signals, also those within text ("128 members"), from 10 on."""
+    if isinstance(value, Mapping):
+        return set().union(*map(_numbers, value.values()))
+    if isinstance(value, str):
+        found = [_plain(match.group()) for match in _NUMBER.finditer(_BESIDE.sub(" ", value))]
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        found = [_plain(str(value))]
+    else:
+        return set()
+    return {number for number in found if abs(float(number)) >= 10}
 
 
 def _plain(number: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from common import log
+from common import db, log
 from common.accounts import Account
 from common.errors import AppError
 from common.memory.documents import lock_brain, read_document, write_document
@@ -84,7 +84,7 @@ def write_changes(
                 )
                 _write(connection, account, message_id, change, now)
         except Exception as exc:  # the customer gets the answer, whatever becomes of a change
-            if isinstance(exc, sa.exc.DBAPIError) and exc.connection_invalidated:
+            if db.went_away(exc):
                 raise
             log.write("brain change not saved", severity="WARNING", error_type=type(exc).__name__)
             unsaved.append(exc.detail if isinstance(exc, AppError) else NOT_NOW)

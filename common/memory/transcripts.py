@@ -39,7 +39,7 @@ class Transcript:
 
 _SAID = sa.text("""
     select m.id, m.role, m.text, m.created_at as at
-    from messages m join turns t on t.id = m.turn_id and t.user_id = :user_id
+    from messages m left join turns t on t.id = m.turn_id and t.user_id = :user_id
     where m.user_id = :user_id and m.conversation_id = :conversation_id and m.text <> '' and m.superseded_at is null
       and (m.session_id = :session_id or t.session_id = :session_id)
     order by m.position

@@ -44,7 +44,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Draft:
-    """A wrap-up that holds. `dropped` counts the entries that did not."""
+    """A wrap-up that holds. `dropped` counts the entries that did not, `answered_words` the words of the whole answer as it came."""
 
     summary: str
     decisions: tuple[Item, ...]
@@ -52,6 +52,7 @@ class Draft:
     new_context: tuple[Item, ...]
     next_session_note: str
     dropped: int = 0
+    answered_words: int = 0
 
     @property
     def words(self) -> int:
@@ -70,6 +71,11 @@ class _Answer(BaseModel):
     open_items: list[_Item]
     new_context: list[_Item]
     next_session_note: str
+
+    @property
+    def words(self) -> int:
+        items = (item.text for name in LISTS for item in getattr(self, name))
+        return sum(map(count_words, [self.summary, self.next_session_note, *items]))
 
 
 _REFUSAL = re.compile(
@@ -99,6 +105,7 @@ def read_draft(answer: str, stopped: StopReason, transcript: Transcript) -> Draf
         **kept,
         next_session_note=_one_line(read.next_session_note),
         dropped=named - sum(map(len, kept.values())),
+        answered_words=read.words,
     )
 
 

@@ -27,9 +27,9 @@ Write one JSON object:
 - new_context: facts about the user or their business, and preferences, that the user stated and that will matter later.
 - next_session_note: one sentence that helps the advisor to begin the next session.
 
-Every entry of the lists is one plain sentence in `text` and, in `message_ids`, the ids of the messages it rests on; a decision names
-the user's message in which it was taken. Use numbers, names and dates exactly as they were said, and a number with its day. Leave a
-list empty rather than fill it: write nothing that is not in the transcript. Small talk gives no entries.
+Every entry of the lists is one thing: one plain sentence in `text` and, in `message_ids`, the ids of the messages it rests on. A
+decision names the user's message in which it was taken. Use numbers, names and dates exactly as they were said, and a number with its
+day. Leave a list empty rather than fill it: write nothing that is not in the transcript. Small talk gives no entries.
 Write in the language the user writes in, at most {MAX_WORDS} words in all."""
 
 

@@ -99,9 +99,9 @@ class _Writing:
             draft = self._ask(prompts.request(transcript))
         except UnusableAnswer as exc:
             draft = self._ask_again(prompts.unusable(str(exc)))
-        if draft.words > prompts.MAX_WORDS:
+        if draft.answered_words > prompts.MAX_WORDS:
             try:
-                draft = self._ask_again(prompts.too_long(draft.words))
+                draft = self._ask_again(prompts.too_long(draft.answered_words))
             except (UnusableAnswer, LimitReached, ProviderError) as exc:
                 log.write("wrap-up shortened by rule", severity="WARNING", error_type=type(exc).__name__)
         if draft.dropped:

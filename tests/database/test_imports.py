@@ -14,7 +14,7 @@ import pytest
 
 from common.db import user_transaction
 from common.errors import AppError
-from common.sites.imports import run, writer
+from common.sites.imports import run, tables, writer
 from common.sites.imports.run import FileReport, import_files, open_file
 from local import commands_site
 from tests.conftest import NOW, Database, Person, add_person
@@ -39,7 +39,7 @@ class Import:
     def __call__(self, *files: Path | str, **options: Any) -> list[FileReport]:
         paths = [f if isinstance(f, Path) else FIXTURES / f for f in files]
         opened = [open_file(p, currency="USD", timezone="Europe/Berlin") for p in paths]
-        site = writer.Site(self.person.user_id, self.person.site_id, "USD")
+        site = tables.Site(self.person.user_id, self.person.site_id, "USD")
         with user_transaction(self.person.user_id, source=self.database.engine("app")) as connection:
             return import_files(
                 connection,

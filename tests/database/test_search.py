@@ -166,15 +166,14 @@ def test_a_rare_word_weighs_more_than_a_common_one(brain: Brain) -> None:
         brain.article(f"the club number {number} has a rule")
     wanted = brain.article("the zeppelin has a gondola")
     brain.ready()
-    assert brain.search("club with a zeppelin", meaning=False).top[0].entry_id == wanted
-    assert brain.search("rule for the zeppelin").top[0].entry_id == wanted
+    assert brain.search("rule of the club with a zeppelin", meaning=False).top[0].entry_id == wanted
 
 
 def test_the_same_holds_for_memory_by_counts_of_its_own(brain: Brain) -> None:
     for number in range(10):
         brain.memory(f"the club number {number} has a rule")
     wanted = brain.memory("the zeppelin has a gondola")
-    found = brain.search("club with a zeppelin", collection="memory", meaning=False)
+    found = brain.search("rule of the club with a zeppelin", collection="memory", meaning=False)
     assert found.top[0].entry_id == wanted
 
 

@@ -80,9 +80,9 @@ def command(
     data: Path, *arguments: str, check: bool = True, input: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run `memberintel` on a data folder."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "MEMBERINTEL_DATA": str(data)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-m", "local.cli", *arguments],
+        [sys.executable, "-m", "local.cli", *arguments, "--data", str(data)],
         capture_output=True, text=True, env=environment, cwd=ROOT, input=input, timeout=300, check=False,
     )  # fmt: skip
     assert not check or done.returncode == 0, done.stdout + done.stderr

@@ -19,7 +19,7 @@ from common.conversations import HISTORY
 from common.errors import Unavailable
 from common.knowledge.embeddings import HashedEmbedder
 from common.llm.types import ProviderError, ToolCall
-from common.memory import short_term
+from common.memory import remembering, short_term
 from tests.conftest import NOW, Person
 from tests.functions.conftest import System
 from tests.functions.scripted import ScriptedModel, play
@@ -263,6 +263,30 @@ def test_a_failing_statement_costs_the_change_and_not_the_answer(
     revoke = "revoke insert on brain_entries from memberintel_app"
     play(monkeypatch, [keep("Prefers short answers.")], [lambda: system.database.run(revoke), "Noted."])
     _kept_with_a_note(system, system.chat("Please remember what I said").json, "could not be saved")
+
+
+def test_a_connection_lost_while_a_change_is_written_costs_neither_the_change_nor_the_answer(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, cuts = (
+        remembering.add_memory,
+        [
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+        ],
+    )
+
+    def cut_once(*arguments: Any) -> Any:
+        if cuts:
+            system.database.run(cuts.pop())
+        return real(*arguments)
+
+    monkeypatch.setattr(remembering, "add_memory", cut_once)
+    play(monkeypatch, [keep("Prefers short answers.")], ["Noted."])
+    answer = system.chat("Please remember what I said").json
+    assert (answer["status"], answer["text"]) == ("complete", "Noted.")
+    assert cuts == []
+    assert "not_saved" not in answer
+    assert memories(system) == ["Prefers short answers."]
 
 
 def _edit_bible(system: System, content: str) -> Callable[[], Any]:

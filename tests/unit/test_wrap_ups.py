@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from common.config import Settings
 from common.llm.gemini import open_maps
 from common.llm.offline.wrap_up import read_transcript
 from common.memory import wrap_up_prompts as prompts
@@ -24,6 +25,7 @@ from common.memory.wrap_up_draft import (
 )
 from common.memory.wrap_up_words import content_words, count_words
 from common.text import count_tokens, plain_tokens
+from evals.suites.wrap_ups import task
 from tests.stubs.wrap_up_answers import wrap_up_json
 
 AT = datetime(2026, 5, 12, 10, 0, tzinfo=UTC)
@@ -334,3 +336,27 @@ def test_a_summary_of_one_endless_sentence_is_cut_all_the_same() -> None:
     assert cut_at_sentence("word " * 500, 120).endswith("…")
     assert count_words(cut_at_sentence("会" * 900, 120)) <= 120
     assert cut_at_sentence("一つ。" * 100, 10).endswith("。")
+
+
+# -- the gate ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_gate_rejects_what_it_must_and_accepts_what_is_right() -> None:
+    assert task.faulty_grader() == []
+    cases = task.load_cases()
+    assert len(cases) == 30
+    assert {case.language for case in cases} == {"en", "de", "es"}
+    for case in cases:
+        right = [" ".join(term.split("|")[0] for term in label) for label in case.decisions]
+        assert task.grade(case, decisions=right).good, case.name
+
+
+@pytest.mark.parametrize("row", task.load_must_fail(), ids=lambda row: f"{row['case']}: {row['why']}")
+def test_a_faulty_wrap_up_fails_its_case(row: dict[str, Any]) -> None:
+    (case,) = [c for c in task.load_cases() if c.name == row["case"]]
+    assert not task.grade(case, decisions=row.get("decisions", ()), open_items=row.get("open_items", ())).good
+
+
+def test_the_offline_model_gives_a_wrap_up_for_every_session() -> None:
+    results = task.run(task.load_cases(), Settings())
+    assert all(draft is not None and draft.words <= 400 for _, draft, _ in results.values())

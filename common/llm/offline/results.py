@@ -9,7 +9,6 @@ from typing import Any
 from common.llm.offline import cues
 from common.text import one_line
 
-_LABELS = ("period", "label", "start", "date", "day", "week", "month")
 _HEADS = ("name", "title", "plan", "member", "email", "item", "id")
 _META = {"id", "site_id", "user_id", "as_of", "stale", "truncated", "currency"}
 MAX_ROWS = 25
@@ -42,30 +41,42 @@ def stale_note(data: dict[str, Any]) -> str:
 
 
 def kpi_sentences(metric: str, data: dict[str, Any], premise: str) -> str:
-    """The last value, the way it came, each period's value, and a correction where the question assumed another number."""
+    """Of each series (one a currency) the last value and the way it came; a correction where the question assumed another number."""
     label = cues.LABELS.get(metric, metric.replace("_", " "))
-    points = [
-        (_label(row), value)
-        for row in rows_of(data)
-        if (value := _value(row, metric)) is not None or "value" in row
-    ]
-    known = [(name, value) for name, value in points if value is not None]
-    if not known:
+    told = [s for s in data.get("series") or [] if isinstance(s, dict) and _known(s)]
+    if not told:
         return f"There is no {label} data for that ({as_of(data)})."
-    name, last = known[-1]
-    text = f"{label[:1].upper()}{label[1:]}: {_amount(last, metric, data)}{f' ({name})' if name else ''}, {as_of(data)}."
-    if premise and not _same(premise, last):
-        text = f"You mention {premise}; the figure is now {_amount(last, metric, data)}. " + text
+    sentences = [
+        _series(series, metric, label, data, premise if n == 0 else "") for n, series in enumerate(told)
+    ]
+    return " ".join(sentences) + stale_note(data)
+
+
+def _series(series: dict[str, Any], metric: str, label: str, data: dict[str, Any], premise: str) -> str:
+    known, unit = _known(series), str(series.get("unit") or "")
+    last = known[-1]
+    so_far = " so far" if last.get("partial") and metric in cues.FLOWS else ""
+    value = _amount(last["value"], unit)
+    text = f"{label[:1].upper()}{label[1:]}: {value}{so_far} ({_period(last)}), {as_of(data)}."
+    if premise and not _same(premise, last["value"]):
+        text = f"You mention {premise}; the figure is now {value}. {text}"
     if len(known) > 1:
-        first_name, first = known[0]
-        text += (
-            f" Over {len(known)} periods it went from {_amount(first, metric, data)}"
-            f"{f' ({first_name})' if first_name else ''} to {_amount(last, metric, data)}{_change(first, last)}:"
-            f" {', '.join(f'{n} {_amount(v, metric, data)}'.strip() for n, v in known[-MAX_POINTS:])}."
-        )
+        first = known[0]
+        change = f" ({series['change']})" if series.get("change") else ""
+        way = ", ".join(f"{point['from']} {_amount(point['value'], unit)}" for point in known[-MAX_POINTS:])
+        text += f" Over {len(known)} periods it went from {_amount(first['value'], unit)} to {value}{change}: {way}."
     if len(known) > 2 and metric in cues.FLOWS:
-        text += f" In all: {_amount(sum((Decimal(str(v)) for _, v in known), Decimal()), metric, data)}."
-    return text + stale_note(data)
+        text += f" In all: {_amount(sum((Decimal(str(p['value'])) for p in known), Decimal()), unit)}."
+    return text
+
+
+def _known(series: dict[str, Any]) -> list[dict[str, Any]]:
+    return [p for p in series.get("points") or [] if isinstance(p, dict) and p.get("value") is not None]
+
+
+def _period(point: dict[str, Any]) -> str:
+    first, last = point.get("from"), point.get("to")
+    return str(first) if first == last else f"{first} to {last}"
 
 
 def list_sentences(target: str, data: dict[str, Any]) -> str:
@@ -91,24 +102,11 @@ def rows_of(data: dict[str, Any]) -> list[dict[str, Any]]:
     return max(lists, key=len, default=[])
 
 
-def _label(row: dict[str, Any]) -> str:
-    return next((str(row[k]) for k in _LABELS if row.get(k) not in (None, "")), "")
-
-
-def _value(row: dict[str, Any], metric: str) -> Any:
-    for key in ("value", metric):
-        if key in row:
-            return row[key]
-    return next((v for v in row.values() if isinstance(v, int | float) and not isinstance(v, bool)), None)
-
-
-def _amount(value: Any, metric: str, data: dict[str, Any]) -> str:
+def _amount(value: Any, unit: str) -> str:
     """The value as the result gives it, so that it can be found again, with its unit."""
-    unit = str(data.get("unit") or "")
-    if metric == "churn_rate" or unit in ("percent", "%"):
+    if unit == "percent":
         return f"{value}%"
-    currency = data.get("currency")
-    return f"{value} {currency}" if currency and metric in cues.MONEY else f"{value}"
+    return f"{value}" if unit in ("", "members") else f"{value} {unit}"
 
 
 def _number(value: Any) -> float | None:
@@ -120,13 +118,6 @@ def _number(value: Any) -> float | None:
 
 def _same(premise: str, value: Any) -> bool:
     return _number(premise) == _number(value)
-
-
-def _change(first: Any, last: Any) -> str:
-    before, after = _number(first), _number(last)
-    if not before or after is None:
-        return ""
-    return f" ({(after - before) / abs(before) * 100:+.1f}%)"
 
 
 def _row(row: dict[str, Any]) -> str:

@@ -26,6 +26,7 @@ def upgrade() -> None:
         sa.Column("final", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.PrimaryKeyConstraint("entry_id", "day", name=op.f("pk_entry_performance")),
     )
+    op.create_index(op.f("ix_entry_performance_day"), "entry_performance", ["day"], unique=False)
     op.create_table(
         "export_days",
         sa.Column("table_name", sa.Text(), nullable=False),
@@ -490,6 +491,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_session_logs")),
         sa.UniqueConstraint("session_id", name=op.f("uq_session_logs_session_id")),
     )
+    op.create_index(op.f("ix_session_logs_created_at"), "session_logs", ["created_at"], unique=False)
     op.create_index(
         op.f("ix_session_logs_user_id_created_at"), "session_logs", ["user_id", "created_at"], unique=False
     )
@@ -543,7 +545,7 @@ def upgrade() -> None:
         sa.Column("user_id", sa.Uuid(), nullable=False),
         sa.Column("conversation_id", sa.Uuid(), nullable=False),
         sa.Column("session_id", sa.Uuid(), nullable=False),
-        sa.Column("turn_id", sa.Uuid(), nullable=False),
+        sa.Column("turn_id", sa.Uuid(), nullable=True),
         sa.Column("role", sa.Text(), nullable=False),
         sa.Column("text", sa.Text(), nullable=False),
         sa.Column("status", sa.Text(), nullable=False),
@@ -562,7 +564,7 @@ def upgrade() -> None:
             ["session_id"], ["sessions.id"], name=op.f("fk_messages_session_id_sessions"), ondelete="CASCADE"
         ),
         sa.ForeignKeyConstraint(
-            ["turn_id"], ["turns.id"], name=op.f("fk_messages_turn_id_turns"), ondelete="CASCADE"
+            ["turn_id"], ["turns.id"], name=op.f("fk_messages_turn_id_turns"), ondelete="SET NULL"
         ),
         sa.ForeignKeyConstraint(
             ["user_id"], ["users.id"], name=op.f("fk_messages_user_id_users"), ondelete="CASCADE"
@@ -770,6 +772,9 @@ def upgrade() -> None:
         unique=False,
     )
     op.create_index(
+        op.f("ix_message_tool_results_created_at"), "message_tool_results", ["created_at"], unique=False
+    )
+    op.create_index(
         op.f("ix_message_tool_results_message_id"), "message_tool_results", ["message_id"], unique=False
     )
     op.create_index(
@@ -800,5 +805,10 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("message_id", "rank", name=op.f("pk_retrieval_events")),
     )
     op.create_index(op.f("ix_retrieval_events_created_at"), "retrieval_events", ["created_at"], unique=False)
-    op.create_index(op.f("ix_retrieval_events_entry_id"), "retrieval_events", ["entry_id"], unique=False)
+    op.create_index(
+        op.f("ix_retrieval_events_entry_id_created_at"),
+        "retrieval_events",
+        ["entry_id", "created_at"],
+        unique=False,
+    )
     op.create_index(op.f("ix_retrieval_events_user_id"), "retrieval_events", ["user_id"], unique=False)

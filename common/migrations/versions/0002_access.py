@@ -129,6 +129,7 @@ RULES: list[tuple[str, str, str, str, str | None]] = [
         ]
     ),
     (ADMIN, "brain_entries", R, GLOBAL, None),
+    (ADMIN, "brain_terms", R, ALL, None),
     (ADMIN, "access_log", C, ALL, ALL),
     *(
         (OWNER, table, "select insert update delete", ALL, None)

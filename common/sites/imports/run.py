@@ -26,8 +26,9 @@ from common.sites.imports.reading import (
     zone_of,
 )
 from common.sites.imports.records import Plan, Record, Subscription, Transaction, moments
+from common.sites.imports.tables import Key, Site
 from common.sites.imports.values import Fault
-from common.sites.imports.writer import Key, Site, date_registrations, key_of, write
+from common.sites.imports.writer import date_registrations, key_of, write
 
 KINDS: list[Kind] = [*plain.KINDS, *memberpress.KINDS, *stripe.KINDS]
 _ORDER = ("memberships", "members", "subscriptions", "transactions")

@@ -1,0 +1,122 @@
+"""Who and what a row refers to: people and plans found among the site's, and made where they are not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from common.sites.imports.records import MemberRef, PlanRef
+from common.sites.imports.tables import MEMBERS, PLANS, Site, upsert
+
+
+def plan_stub(plan_name: str | None) -> str:
+    """The external id of a plan of which only the name is known."""
+    return f"name:{plan_name}"
+
+
+_PEOPLE = """
+select cast(id as text) as id, external_id, aliases, email, name, registered_at from members
+where user_id = :user_id and site_id = :site_id"""
+
+
+def find_members(
+    connection: Connection, site: Site, wanted: Iterable[MemberRef]
+) -> dict[MemberRef, dict[str, Any]]:
+    """Those of `wanted` that are known, as rows: by external id or an alias, else by address."""
+    refs = list(wanted)
+    ids, emails = [r.external_id for r in refs if r.external_id], [r.email for r in refs if r.email]
+    own = {"user_id": site.user_id, "site_id": site.site_id}
+    # Two statements, for under row level security an overlap of arrays keeps a condition beside it from using its index.
+    known = connection.execute(
+        sa.text(f"""{_PEOPLE}
+  and (external_id = any(cast(:ids as text[])) or email = any(cast(:emails as text[])))
+order by created_at, id"""),
+        own | {"ids": ids, "emails": emails},
+    ).mappings()
+    aliased = connection.execute(
+        sa.text(f"{_PEOPLE} and aliases is not null and aliases && cast(:ids as text[])"), own | {"ids": ids}
+    ).mappings()
+    by_id: dict[str, dict[str, Any]] = {}
+    by_email: dict[str, dict[str, Any]] = {}
+    for row in known:
+        by_id[row["external_id"]] = dict(row)
+        if row["email"]:
+            by_email.setdefault(row["email"], dict(row))
+    for row in aliased:
+        for alias in row["aliases"]:
+            by_id.setdefault(alias, dict(row))
+    found = {ref: by_id.get(ref.external_id or "") or by_email.get(ref.email or "") for ref in refs}
+    return {ref: row for ref, row in found.items() if row}
+
+
+def members_of(connection: Connection, site: Site, refs: set[MemberRef]) -> dict[MemberRef, str]:
+    """The ids of these people, made where they are not known."""
+    found = find_members(connection, site, refs)
+    missing: dict[str, dict[str, Any]] = {}
+    for ref in sorted(refs - found.keys(), key=lambda r: (r.external_id or "", r.email or "")):
+        key = ref.email or ref.external_id or ""
+        missing.setdefault(
+            key,
+            {
+                "external_id": ref.external_id or ref.email,
+                "email": ref.email,
+                "name": ref.name,
+                "registered_at": None,
+            },
+        )
+    if missing:
+        upsert(connection, site, MEMBERS, list({m["external_id"]: m for m in missing.values()}.values()))
+        found = find_members(connection, site, refs)
+    return {ref: row["id"] for ref, row in found.items()}
+
+
+def plans_of(connection: Connection, site: Site, refs: set[PlanRef]) -> dict[PlanRef, dict[str, Any]]:
+    """These plans, made where they are not known: without a price, of unknown period."""
+    found = _find_plans(connection, site, refs)
+    missing = {
+        ref.external_id or plan_stub(ref.name): ref.name or ref.external_id or ""
+        for ref in refs - found.keys()
+    }
+    if missing:
+        made = [
+            {
+                "external_id": external_id,
+                "name": name,
+                "price_minor": None,
+                "currency": site.currency,
+                "period": "unknown",
+                "status": "active",
+            }
+            for external_id, name in sorted(missing.items())
+        ]
+        upsert(connection, site, PLANS, made)
+        found = _find_plans(connection, site, refs)
+    return found
+
+
+def _find_plans(connection: Connection, site: Site, refs: set[PlanRef]) -> dict[PlanRef, dict[str, Any]]:
+    rows = connection.execute(
+        sa.text("""
+select cast(id as text) as id, external_id, name, price_minor, currency, period from memberships
+where user_id = :user_id and site_id = :site_id
+  and (external_id = any(cast(:ids as text[])) or name = any(cast(:names as text[])))
+order by created_at, id"""),
+        {
+            "user_id": site.user_id,
+            "site_id": site.site_id,
+            "ids": [r.external_id for r in refs if r.external_id],
+            "names": [r.name for r in refs if r.name],
+        },
+    ).mappings()
+    by_id: dict[str, dict[str, Any]] = {}
+    by_name: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        by_id[row["external_id"]] = dict(row)
+        by_name.setdefault(row["name"], dict(row))
+    found = {
+        ref: by_id.get(ref.external_id) if ref.external_id else by_name.get(ref.name or "") for ref in refs
+    }
+    return {ref: row for ref, row in found.items() if row}

@@ -1,0 +1,117 @@
+"""The four tables that imports write, and the one statement that writes them: an upsert on (site_id, external_id)."""
+
+# ruff: noqa: S608 - the statement is put together from the tables' own column lists below; every value is bound
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from common.text import to_json
+
+
+@dataclass(frozen=True)
+class Site:
+    """The site that is written to."""
+
+    user_id: uuid.UUID
+    site_id: uuid.UUID
+    currency: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """`columns` with their types; of those in `kept` a missing value never replaces a known one."""
+
+    name: str
+    columns: dict[str, str]
+    kept: frozenset[str] = frozenset()
+
+    def statement(self) -> str:
+        """The upsert, which takes `rows` as JSON and returns (external_id, added) of the rows it wrote."""
+        names = list(self.columns)
+
+        def newer(name: str) -> str:
+            return (
+                f"coalesce(excluded.{name}, {self.name}.{name})" if name in self.kept else f"excluded.{name}"
+            )
+
+        return f"""
+insert into {self.name} (user_id, site_id, {", ".join(names)})
+select :user_id, :site_id, {", ".join(names)}
+from jsonb_to_recordset(cast(:rows as jsonb)) as r({", ".join(f"{n} {t}" for n, t in self.columns.items())})
+on conflict (site_id, external_id) do update set {", ".join(f"{n} = {newer(n)}" for n in names[1:])}
+where {self.name}.user_id = :user_id
+  and ({", ".join(f"{self.name}.{n}" for n in names[1:])}) is distinct from ({", ".join(newer(n) for n in names[1:])})
+returning external_id, xmax = 0 as added"""
+
+
+PLANS = Table(
+    "memberships",
+    {
+        "external_id": "text",
+        "name": "text",
+        "price_minor": "bigint",
+        "currency": "text",
+        "period": "text",
+        "status": "text",
+    },
+    frozenset({"price_minor"}),
+)
+MEMBERS = Table(
+    "members",
+    {
+        "external_id": "text",
+        "aliases": "text[]",
+        "email": "text",
+        "name": "text",
+        "registered_at": "timestamptz",
+    },
+    frozenset({"aliases", "email", "name", "registered_at"}),
+)
+SUBSCRIPTIONS = Table(
+    "subscriptions",
+    {
+        "external_id": "text",
+        "member_id": "uuid",
+        "membership_id": "uuid",
+        "status": "text",
+        "price_minor": "bigint",
+        "currency": "text",
+        "period": "text",
+        "started_at": "timestamptz",
+        "ended_at": "timestamptz",
+    },
+    frozenset({"membership_id", "price_minor"}),
+)
+TRANSACTIONS = Table(
+    "transactions",
+    {
+        "external_id": "text",
+        "member_id": "uuid",
+        "membership_id": "uuid",
+        "kind": "text",
+        "amount_minor": "bigint",
+        "currency": "text",
+        "status": "text",
+        "description": "text",
+        "occurred_at": "timestamptz",
+    },
+    frozenset({"member_id", "membership_id"}),
+)
+
+Key = tuple[str, str]
+"""(table, external id) of a record as the file names it."""
+
+
+def upsert(connection: Connection, site: Site, table: Table, rows: list[dict[str, Any]]) -> dict[Key, bool]:
+    """Write `rows`, whose external ids differ. Returns the keys that were written: True where added, False where changed."""
+    if not rows:
+        return {}
+    parameters = {"user_id": site.user_id, "site_id": site.site_id, "rows": to_json(rows)}
+    found = connection.execute(sa.text(table.statement()), parameters)
+    return {(table.name, row.external_id): row.added for row in found}

@@ -1,0 +1,164 @@
+"""The export: each closed day of a table as one load job into its partition in BigQuery.
+
+A day is loaded whole and replaces what was there, so that a repeat adds nothing; it is noted in `export_days` once it is there, so that a
+crash anywhere leaves it to be loaded again. The last days are loaded again each night, for rows that came late or were erased.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, BinaryIO
+
+import sqlalchemy as sa
+
+from common import log
+from common.db import copy_out, transaction
+from common.jobs import Run, Step
+from common.warehouse.bigquery import NULL, LoadFailed, Warehouse
+from common.warehouse.schemas import TABLES, Table
+
+AGAIN_DAYS = 3
+COPY_SECONDS = 600
+
+_DUE = """
+    select cast(d as date) as day, x.row_count as before
+    from generate_series(least((select {earliest} from {source}), cast(:again as timestamp)), cast(:yesterday as timestamp), '1 day') as d
+    left join export_days x on x.table_name = :table and x.day = cast(d as date)
+    where x.day is null or (x.day >= cast(:again as date) and x.exported_at < :midnight)
+    order by day
+"""
+
+
+def export_steps(warehouse: Warehouse) -> list[Step]:
+    """A step for each table, so that one that fails leaves the others done."""
+    return [Step(t.name, functools.partial(export_table, table=t, warehouse=warehouse)) for t in TABLES]
+
+
+def export_table(run: Run, table: Table, warehouse: Warehouse) -> dict[str, Any]:
+    """Load every closed day of `table` that is due, oldest first. Returns how many days and rows were loaded, and how many days are
+    left; raises LoadFailed at a day that BigQuery refuses."""
+    days, rows = 0, 0
+    due = days_due(run, table)
+    for day, before in due:
+        if run.must_stop():
+            return {"days": days, "rows": rows, "left": len(due) - days}
+        try:
+            rows += _export_day(run, table, warehouse, day, before or 0)
+        except LoadFailed as exc:
+            raise LoadFailed(None, **exc.extra, days=days, rows=rows, left=len(due) - days) from exc
+        days += 1
+    return {"days": days, "rows": rows}
+
+
+def days_due(run: Run, table: Table) -> list[tuple[date, int | None]]:
+    """The closed days that are not in BigQuery, and the last ones unless this day's run has loaded them; with how many rows they had."""
+    today = run.now.astimezone(UTC).date()
+    with transaction("sweep", source=run.source) as connection:
+        due = connection.execute(
+            sa.text(_DUE.format(earliest=_earliest_day(table), source=table.source)),
+            {
+                "table": table.name,
+                "again": today - timedelta(days=AGAIN_DAYS),
+                "yesterday": today - timedelta(days=1),
+                "midnight": datetime.combine(today, datetime.min.time(), UTC),
+            },
+        )
+        return [(row.day, row.before) for row in due]
+
+
+def _earliest_day(table: Table) -> str:
+    """The SQL for it: the index's first row, then its day."""
+    zone = " at time zone 'UTC'" if "time zone" in table.day_start else ""
+    return f"cast(cast(min({table.partition}){zone} as date) as timestamp)"
+
+
+def _export_day(run: Run, table: Table, warehouse: Warehouse, day: date, before: int) -> int:
+    run_day = run.now.astimezone(UTC).date()
+    rows, job_id = 0, "empty"
+    if before or _has_rows(run, table, day):
+        rows, job_id = warehouse.load_day(
+            table, day, run_day, lambda: RowStream(lambda out: copy_day(run, table, day, out))
+        )
+    with transaction("sweep", source=run.source) as connection:
+        connection.execute(
+            sa.text("""
+                insert into export_days (table_name, day, row_count, job_id, exported_at)
+                values (:table, :day, :rows, :job_id, :now)
+                on conflict (table_name, day) do update
+                    set row_count = excluded.row_count, job_id = excluded.job_id, exported_at = excluded.exported_at
+            """),
+            {"table": table.name, "day": day, "rows": rows, "job_id": job_id, "now": run.now},
+        )
+    log.emit("export_rows_total", table=table.name, row_count=rows)
+    return rows
+
+
+def _has_rows(run: Run, table: Table, day: date) -> bool:
+    with transaction("sweep", source=run.source) as connection:
+        sql = f"select exists (select from {table.source} where {_rows_of(table, day)})"
+        return bool(connection.scalar(sa.text(sql)))
+
+
+def copy_day(run: Run, table: Table, day: date, out: BinaryIO) -> int:
+    """Write the rows of `day` to `out` as CSV in the order of the schema's columns; returns how many."""
+    columns = ", ".join(column.expression for column in table.columns)
+    with transaction("sweep", source=run.source) as connection:
+        # An upload that is slow holds the copy up, and that is no runaway statement.
+        connection.execute(
+            sa.text("select set_config('statement_timeout', :ms, true)"), {"ms": str(COPY_SECONDS * 1000)}
+        )
+        rows = f"select {columns} from {table.source} where {_rows_of(table, day)}"
+        return copy_out(connection, f"copy ({rows}) to stdout (format csv, null '{NULL}')", out)
+
+
+def _rows_of(table: Table, day: date) -> str:
+    return table.rows_of(day.isoformat(), (day + timedelta(days=1)).isoformat())
+
+
+class RowStream:
+    """A file that an upload reads while a thread copies into it. What is in memory is what the pipe between them holds.
+
+    A copy that fails fails the read: a day that was cut short must not look whole.
+    """
+
+    def __init__(self, copy: Callable[[BinaryIO], int]) -> None:
+        reader, writer = os.pipe()
+        self._reader = open(reader, "rb", buffering=1 << 20)  # noqa: SIM115 - closed by `close`
+        self._position = 0
+        self._error: BaseException | None = None
+        self.rows = 0
+        self._thread = threading.Thread(target=self._copy, args=(copy, writer), daemon=True)
+        self._thread.start()
+
+    def _copy(self, copy: Callable[[BinaryIO], int], writer: int) -> None:
+        try:
+            with open(writer, "wb", buffering=1 << 20) as out:
+                self.rows = copy(out)
+        except BaseException as exc:  # the edge of a thread: it is raised where the rows are read
+            self._error = exc
+
+    def read(self, size: int = -1) -> bytes:
+        """The next `size` bytes; fewer only at the end. Raises what the copy raised."""
+        data = self._reader.read(size)
+        if size < 0 or len(data) < size:
+            self._thread.join()
+            if self._error is not None:
+                raise self._error
+        self._position += len(data)
+        return data
+
+    def tell(self) -> int:
+        """How many bytes were read."""
+        return self._position
+
+    def __enter__(self) -> RowStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let go: a copy that is still under way breaks off."""
+        self._reader.close()
+        self._thread.join()

@@ -1,0 +1,1 @@
+"""The gate on the quality of wrap-ups."""

@@ -1,0 +1,242 @@
+"""`admin`: who gets in, what the report says, and that each look is noted; and that no route of any function is left ungated."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import importlib.util
+import io
+import json
+import re
+import uuid
+from datetime import UTC, datetime
+
+import pytest
+from werkzeug.test import TestResponse
+
+from common.http import Endpoint
+from common.knowledge.embeddings import HashedEmbedder
+from common.knowledge.search import vector_text
+from functions.admin import charts
+from local.app import FUNCTIONS, function_names
+from local.issuer import ADMIN
+from tests.functions.conftest import System
+from tests.rows import Candidate, add_answer, add_session, give_feedback
+
+PATHS = [
+    "/admin",
+    "/admin/v1/usage-report",
+    "/admin/v1/triggers",
+    "/admin/v1/cutover",
+    "/admin/v1/retrieval?q=discount",
+]
+# What anybody may read without a token: what is the same for everybody.
+PUBLIC = {("brain", "/"), ("brain", "/console/<name>"), ("brain", "/openapi.json")}
+
+
+def look(system: System, path: str, **headers: str) -> TestResponse:
+    assertion = {"Cf-Access-Jwt-Assertion": system.issuer.admin_assertion()}
+    return system.client("admin").get(path, headers={**assertion, **headers})
+
+
+def nightly(system: System, now: datetime | None = None) -> None:
+    response = system.internal("nightly_refresh", {"now": (now or datetime.now(UTC)).isoformat()})
+    assert response.status_code == 200, response.text
+
+
+def add_entry(system: System, title: str, content: str = "How to give a discount") -> uuid.UUID:
+    entry = uuid.uuid4()
+    model = HashedEmbedder()
+    (vector,) = model.embed([content], kind="document")
+    system.database.run(
+        "insert into brain_entries (id, tenant_id, collection, document, title, content, content_hash, embedding, embedding_model,"
+        " created_at, updated_at) values (:id, 'global', 'articles', :title, :title, :content, '', cast(:vector as vector), :model,"
+        " now(), now())",
+        id=entry,
+        title=title,
+        content=content,
+        vector=vector_text(vector),
+        model=model.name,
+    )
+    return entry
+
+
+def arranged(system: System) -> dict[str, uuid.UUID]:
+    """Entries of each finding, as of now."""
+    names = ("never_retrieved", "outranked", "not_cited", "not_helpful", "helpful")
+    entries = {name: add_entry(system, name) for name in names}
+    now = datetime.now(UTC)
+    session = add_session(system.database, system.owner, now)
+    shown = [
+        Candidate(entries["not_helpful"], cited=True),
+        Candidate(entries["not_cited"]),
+        Candidate(entries["outranked"], surfaced=False),
+    ]
+    add_answer(system.database, system.owner, session, now, shown)
+    liked = add_answer(
+        system.database, system.owner, session, now, [Candidate(entries["helpful"], cited=True)]
+    )
+    give_feedback(system.database, system.owner, liked, now, helpful=True)
+    return entries
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_without_a_token_it_is_401_with_a_customers_403_and_nothing_is_noted(
+    system: System, path: str
+) -> None:
+    client = system.client("admin")
+    token = system.issuer.customer_token(system.owner.email)
+    assert client.get(path).status_code == 401
+    assert client.get(path, headers={"Cf-Access-Jwt-Assertion": "nonsense"}).status_code == 401
+    assert client.get(path, headers={"Cf-Access-Jwt-Assertion": token}).status_code == 403
+    assert client.get(path, headers={"Authorization": f"Bearer {token}"}).status_code == 403
+    other = system.issuer.admin_assertion("someone@demo.example")
+    assert client.get(path, headers={"Cf-Access-Jwt-Assertion": other}).status_code == 403
+    internal = system.issuer.internal_token()
+    assert client.get(path, headers={"Cf-Access-Jwt-Assertion": internal}).status_code == 401
+    assert system.database.scalar("select count(*) from access_log") == 0
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_each_look_leaves_a_row_that_names_the_admin(system: System, path: str) -> None:
+    assert look(system, path).status_code == 200
+    (row,) = system.database.rows("select actor, action, details from access_log")
+    assert row.actor == ADMIN
+    assert row.action == {"/admin": "report-page"}.get(path, path.split("?")[0].rsplit("/", 1)[-1])
+    assert "discount" not in json.dumps(row.details)
+
+
+def test_the_report_names_each_kind_of_entry_with_trend_and_totals(system: System) -> None:
+    entries = arranged(system)
+    nightly(system)
+    report = look(system, "/admin/v1/usage-report").json
+    assert {e["finding"]: e["entry_id"] for e in report["entries"]} == {n: str(i) for n, i in entries.items()}
+    assert report["findings"] == dict.fromkeys(entries, 1)
+    assert report["totals"] == {
+        "retrieved": 4,
+        "surfaced": 3,
+        "cited": 2,
+        "helpful": 1,
+        "replaced_entries": 0,
+    }
+    (day,) = report["trend"]
+    assert (day["retrieved"], day["helpful"]) == (4, 1)
+
+
+@pytest.mark.parametrize(("path", "accept"), [("?format=csv", "*/*"), ("", "text/csv")])
+def test_the_report_as_csv_is_safe_to_open(system: System, path: str, accept: str) -> None:
+    entry = add_entry(system, '=HYPERLINK("http://x","y")')
+    response = look(system, f"/admin/v1/usage-report{path}", Accept=accept)
+    assert response.mimetype == "text/csv"
+    assert "usage-report.csv" in response.headers["Content-Disposition"]
+    (row,) = csv.DictReader(io.StringIO(response.text))
+    assert (row["entry_id"], row["finding"]) == (str(entry), "never_retrieved")
+    assert row["title"].startswith("'=")
+
+
+@pytest.mark.parametrize("days", ["0", "-1", "x", "367", "9" * 40, "٣"])
+def test_a_number_that_makes_no_sense_is_422(system: System, days: str) -> None:
+    assert look(system, f"/admin/v1/usage-report?days={days}").status_code == 422
+
+
+def test_triggers_show_value_and_threshold_of_the_last_night(system: System) -> None:
+    assert look(system, "/admin/v1/triggers").json == {"assessed_at": None, "triggers": []}
+    arranged(system)
+    nightly(system)
+    found = look(system, "/admin/v1/triggers").json
+    rows = next(t for t in found["triggers"] if t["name"] == "cutover_rows_per_day")
+    assert (rows["threshold"], rows["unit"], rows["state"]) == (50_000, "rows a day", "ok")
+    assert found["assessed_at"]
+    lines = list(csv.DictReader(io.StringIO(look(system, "/admin/v1/triggers?format=csv").text)))
+    assert [line["name"] for line in lines] == [t["name"] for t in found["triggers"]]
+
+
+def test_the_cutovers_status_names_both_legs(system: System) -> None:
+    nightly(system)
+    status = look(system, "/admin/v1/cutover").json
+    assert (status["sink"], status["export"]) == ("postgres", False)
+    assert [leg["name"] for leg in status["legs"]] == ["cutover_rows_per_day", "cutover_rollup_p95"]
+
+
+def test_the_debug_search_shows_candidates_and_is_not_logged_as_retrieval(system: System) -> None:
+    entry = add_entry(system, "Discounts")
+    found = look(system, "/admin/v1/retrieval?q=discount").json
+    assert [c["entry_id"] for c in found["candidates"]] == [str(entry)]
+    assert found["candidates"][0]["rank"] == 1
+    assert "content" not in found["candidates"][0]
+    assert system.database.scalar("select count(*) from retrieval_events") == 0
+    assert look(system, "/admin/v1/retrieval").status_code == 422
+
+
+def test_the_page_has_its_pictures_and_runs_no_script(system: System) -> None:
+    arranged(system)
+    add_entry(system, "<script>alert(1)</script>")
+    nightly(system)
+    response = look(system, "/admin")
+    assert response.mimetype == "text/html"
+    policy = response.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policy
+    assert response.text.count("data:image/svg+xml;base64,") == 3
+    assert "<script" not in response.text
+    assert "&lt;script&gt;" in response.text
+    assert re.findall(r"(?:src|href)=\"(?!data:|/admin/)", response.text) == []
+
+
+def test_a_picture_has_neither_script_nor_address() -> None:
+    day = {"day": datetime(2026, 5, 1).date(), **dict.fromkeys(charts.FUNNEL, 3)}
+    totals = dict.fromkeys(charts.FUNNEL, 3)
+    for address in (
+        charts.trend([day]),
+        charts.trend([]),
+        charts.funnel(totals),
+        charts.findings({"outranked": 2}),
+    ):
+        svg = base64.b64decode(address.split(",", 1)[1]).decode()
+        assert svg.startswith("<svg")
+        assert "script" not in svg
+        assert not re.search(r"(?:href|src)=|url\(|@import", svg)
+
+
+def routes() -> list[tuple[str, Endpoint]]:
+    """Every route of every function that there is."""
+    found = []
+    for name in function_names():
+        spec = importlib.util.spec_from_file_location(f"route_of_{name}", FUNCTIONS / name / "main.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found += [(name, endpoint) for endpoint in module.endpoints.routes]
+    return found
+
+
+ROUTES = routes()
+SERVICES = {"admin": "admin", "brain": "customer", "chat": "customer"}
+
+
+@pytest.mark.parametrize(
+    ("function", "endpoint"), ROUTES, ids=[f"{f} {e.method} {e.path}" for f, e in ROUTES]
+)
+def test_every_route_is_gated_or_on_the_short_public_list(function: str, endpoint: Endpoint) -> None:
+    if (function, endpoint.path) in PUBLIC:
+        assert (endpoint.gate, endpoint.method) == ("public", "GET")
+    else:
+        assert endpoint.gate == SERVICES.get(function, "internal")
+
+
+@pytest.mark.parametrize(
+    ("function", "endpoint"),
+    [(f, e) for f, e in ROUTES if (f, e.path) not in PUBLIC],
+    ids=[f"{f} {e.method} {e.path}" for f, e in ROUTES if (f, e.path) not in PUBLIC],
+)
+def test_every_gated_route_refuses_who_brings_no_token(
+    system: System, function: str, endpoint: Endpoint
+) -> None:
+    path = re.sub(r"<[^>]+>", str(uuid.uuid4()), endpoint.path)
+    response = system.client(function).open(path, method=endpoint.method)
+    assert response.status_code == 401
+
+
+def test_every_function_has_routes() -> None:
+    assert {function for function, _ in ROUTES} == set(function_names())
