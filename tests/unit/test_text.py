@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -111,9 +112,8 @@ def test_sanitising_twice_changes_nothing(text: str) -> None:
 )
 def test_no_text_closes_a_fence(pieces: list[str]) -> None:
     block = fenced("memory", "".join(pieces))
-    inside = block.removeprefix('<data name="memory">\n').removesuffix("\n</data>").lower()
-    assert "<data" not in "".join(inside.split())
-    assert "</data" not in "".join(inside.split())
+    inside = block.removeprefix('<data name="memory">\n').removesuffix("\n</data>")
+    assert re.search(r"<[\s/]*data", inside, re.IGNORECASE) is None
 
 
 @given(anything, st.integers(2, 50))

@@ -4,8 +4,6 @@ Nothing is written for what is already so, which is how a second import of a fil
 whatever the size of the file.
 """
 
-# ruff: noqa: S608 - only a table's name is put in; every value is bound
-
 from __future__ import annotations
 
 from collections.abc import Sequence
