@@ -71,7 +71,6 @@ def test_writers_at_once_lose_nothing(store: Store) -> None:
 def test_a_writer_that_was_overtaken_writes_again(bucket: StorageServer) -> None:
     store = ObjectStore("b", "ledger.jsonl")
     Ledger(store).add("i", "first", AT)
-    content, generation = bucket.objects["ledger.jsonl"]
 
     def overtake() -> None:
         bucket.before_write = lambda: None
