@@ -112,7 +112,18 @@ def _refuse_unasked(context: ToolContext, content: str) -> None:
     """What goes must be what the customer speaks of, or they must speak of forgetting: no result can have it taken away."""
     said = " ".join(context.remembering.said[-2:])
     if not (_FORGETTING.search(said) or content_words(content) & content_words(said)):
-        raise ToolMistake("The customer did not ask for this to be forgotten. Ask them first.")
+        raise ToolMistake(
+            f'The customer did not ask for this to be forgotten: "{one_line(content, SHOWN_CHARACTERS)}". Keep it, or ask them first.'
+        )
+
+
+def _lost(before: str, after: str) -> Iterator[str]:
+    """The lines of `before` of which `after` keeps less than half."""
+    kept = content_words(after)
+    for line in before.splitlines():
+        words = content_words(line)
+        if 2 * len(words & kept) < len(words):
+            yield line
 
 
 def _refuse_echo(context: ToolContext, content: str, known: str = "") -> None:
@@ -136,12 +147,13 @@ def _stage_memory(context: ToolContext, arguments: Arguments, content: str) -> d
         others = {i: text for i, text in entries.items() if i != entry_id}
     else:
         entry_id, others = None, entries
-    if arguments.operation == "delete":
-        _refuse_unasked(context, known)
-    else:
+    full = len(entries) >= context.remembering.most_memories
+    if arguments.operation != "delete":
         _refuse_echo(context, content)
         _refuse_unsupported(context, content, known)
-    if arguments.operation == "append" and len(entries) >= context.remembering.most_memories:
+    if arguments.operation == "delete" or (arguments.operation == "replace" and not full):
+        _refuse_unasked(context, known)
+    if arguments.operation == "append" and full:
         raise ToolMistake(
             f"The memory is full ({len(entries)} of {context.remembering.most_memories}). Decide with what matters to the customer:"
             f" replace one of these entries, by operation replace and its entry_id.\n{_shown(entries)}"
@@ -201,9 +213,10 @@ def _stage_document(context: ToolContext, arguments: Arguments, content: str) ->
     text, version = _document(context, arguments.target)
     if arguments.operation != "delete":
         _refuse_echo(context, content, known=text)
-        _refuse_unsupported(context, content, known=text)
-    else:
-        _refuse_unasked(context, content)
+        _refuse_unsupported(context, content, known=text if arguments.operation == "replace" else "")
+    if arguments.operation != "append":
+        for line in _lost(text, content) if arguments.operation == "replace" else [content]:
+            _refuse_unasked(context, line)
     try:
         after = revised(text, arguments.operation, content)
     except LookupError:

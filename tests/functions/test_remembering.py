@@ -407,7 +407,9 @@ def test_a_wrap_up_and_an_article_and_a_memory_that_are_echoed_back_create_no_en
     ]
     better = keep("Prefers short answers in German and English.", operation="replace", entry_id=entry)
     play(monkeypatch, [*map(keep, echoes), better], ["No."])
-    answer = system.chat("I speak English. What do you advise me about churn and a welcome call?").json
+    answer = system.chat(
+        "I speak English and German. What do you advise me about churn and a welcome call?"
+    ).json
     assert [bool(said) for said in told(answer)] == [True] * 5 + [False], told(answer)
     assert memories(system) == ["Prefers short answers in German and English."]
 
