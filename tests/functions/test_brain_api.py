@@ -357,7 +357,9 @@ class TestExport:
         whole = ask(system, "GET", "/v1/me/export").json["tables"]
         small = tuple(export.Table(t.name, 3, t.owner, t.key, t.hidden) for t in export.TABLES)
         monkeypatch.setattr(export, "TABLES", small)
-        assert ask(system, "GET", "/v1/me/export").json["tables"] == whole
+        again = ask(system, "GET", "/v1/me/export").json["tables"]
+        assert [r["requests"] for r in (*whole.pop("request_counts"), *again.pop("request_counts"))] in ([1, 2], [1, 1])
+        assert again == whole
         assert len(whole["conversations"]) == 7
 
     def test_it_is_made_page_by_page(self, system: System, monkeypatch: pytest.MonkeyPatch) -> None:
