@@ -196,11 +196,13 @@ class EndedConversation(BaseModel):
 def end_conversation(
     connection: Connection, conversation_id: uuid.UUID, *, user_id: uuid.UUID, now: datetime
 ) -> tuple[EndedConversation, tuple[Event, ...]]:
-    """Make the end of the conversation's open session due now; the events are to be published after the commit. Repeating it changes
+    """End the conversation's open session now; the events are to be published after the commit. Repeating it changes
     nothing. Raises NotFound."""
     row = connection.execute(
         sa.text("""
-            select s.id, s.ended_at
+            select s.id, s.ended_at is null as is_open,
+                   exists (select from outbox_events e
+                           where e.user_id = :user_id and e.dedupe_key = 'session-ended:' || cast(s.id as text)) as is_told
             from conversations c
             left join lateral (
                 select id, ended_at from sessions
@@ -213,9 +215,8 @@ def end_conversation(
     ).first()
     if row is None:
         raise NotFound("There is no such conversation.")
-    ending = row.id is not None and row.ended_at is None
-    ended = EndedConversation(conversation_id=conversation_id, session_id=row.id, ending=ending)
-    if not ending:
+    ended = EndedConversation(conversation_id=conversation_id, session_id=row.id, ending=row.is_told)
+    if row.id is None or not row.is_open:
         return ended, ()
     event = end_session(connection, user_id=user_id, conversation_id=conversation_id, now=now)
     return ended, (event,) if event else ()
