@@ -215,8 +215,11 @@ def end_conversation(
     ).first()
     if row is None:
         raise NotFound("There is no such conversation.")
-    ended = EndedConversation(conversation_id=conversation_id, session_id=row.id, ending=row.is_told)
-    if row.id is None or not row.is_open:
+    is_open = row.id is not None and row.is_open
+    ended = EndedConversation(
+        conversation_id=conversation_id, session_id=row.id, ending=is_open or row.is_told
+    )
+    if not is_open:
         return ended, ()
     event = end_session(connection, user_id=user_id, conversation_id=conversation_id, now=now)
     return ended, (event,) if event else ()
