@@ -186,38 +186,36 @@ def _message(row: dict[str, Any]) -> Message:
 
 
 class EndedConversation(BaseModel):
-    """What ending did: `ending` while the session's wrap-up is on its way, false when there was no open session."""
+    """The conversation's last session, which has ended or ends with the answer still being written; `ending` while its wrap-up is on
+    its way."""
 
     conversation_id: uuid.UUID
     session_id: uuid.UUID | None
     ending: bool
 
 
+_LAST_SESSION = sa.text("""
+    select s.id, exists (select 1 from outbox_events e
+                         where e.user_id = :user_id and e.dedupe_key = 'session-ended:' || s.id) as ending
+    from sessions s
+    where s.user_id = :user_id and s.conversation_id = :id
+    order by s.started_at desc, s.id
+    limit 1
+""")
+
+
 def end_conversation(
     connection: Connection, conversation_id: uuid.UUID, *, user_id: uuid.UUID, now: datetime
 ) -> tuple[EndedConversation, tuple[Event, ...]]:
-    """Make the end of the conversation's open session due now; the events are to be published after the commit. Repeating it changes
-    nothing. Raises NotFound."""
-    row = connection.execute(
-        sa.text("""
-            select s.id, s.ended_at
-            from conversations c
-            left join lateral (
-                select id, ended_at from sessions
-                where user_id = :user_id and conversation_id = c.id
-                order by ended_at is null desc, started_at desc limit 1) s on true
-            where c.user_id = :user_id and c.id = :id
-            for update of c
-        """),
-        {"user_id": user_id, "id": conversation_id},
-    ).first()
-    if row is None:
-        raise NotFound("There is no such conversation.")
-    ending = row.id is not None and row.ended_at is None
-    ended = EndedConversation(conversation_id=conversation_id, session_id=row.id, ending=ending)
-    if not ending:
-        return ended, ()
+    """End the conversation's open session; the events are to be published after the commit. Repeating it changes nothing, and says the
+    same until the wrap-up is made. Raises NotFound."""
     event = end_session(connection, user_id=user_id, conversation_id=conversation_id, now=now)
+    last = connection.execute(_LAST_SESSION, {"user_id": user_id, "id": conversation_id}).first()
+    ended = EndedConversation(
+        conversation_id=conversation_id,
+        session_id=last.id if last else None,
+        ending=bool(last and last.ending),
+    )
     return ended, (event,) if event else ()
 
 

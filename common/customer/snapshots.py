@@ -7,11 +7,14 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, computed_field
 from sqlalchemy import Connection
 
 from common.customer.pages import Page, PageQuery, older, read_page
 from common.errors import NotFound
+from common.memory.snapshot_summary import MAX_SUMMARY, generic_summary
+from common.text import one_line
+from common.tools.registry import tools
 
 
 class Site(BaseModel):
@@ -39,6 +42,15 @@ class Snapshot(BaseModel):
     is_error: bool
     observed_at: datetime | None = Field(description="The moment up to which the site's data reached")
     created_at: datetime = Field(description="When the call was made")
+
+    @computed_field(description="The signals in words, as recall writes them")  # type: ignore[prop-decorator]
+    @property
+    def summary(self) -> str:
+        tool = tools().get(self.tool_name)
+        if self.is_error or not self.signals:
+            return ""
+        told = tool.summarise(self.signals, None, None) if tool else generic_summary(self.signals, None, None)
+        return one_line(told, MAX_SUMMARY)
 
 
 class SnapshotDetail(Snapshot):

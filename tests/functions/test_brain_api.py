@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import threading
+import time
 import uuid
 from datetime import timedelta
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 from werkzeug.test import TestResponse
 
 from common.customer import brain_operations, export
@@ -129,6 +133,27 @@ class TestConversations:
         )
         assert ask(system, "DELETE", f"/v1/conversations/{conversation}").status_code == 404
 
+    def test_deleting_one_while_its_results_are_being_stored_waits_and_succeeds(self, system: System) -> None:
+        """The consumer holds the event and wants the conversation, the deletion holds the conversation and wants the event."""
+        answer = system.chat("How many active members do I have?").json
+        conversation, said = answer["conversation_id"], []
+        path = f"/v1/conversations/{conversation}"
+        with system.database.superuser.connect() as consumer, consumer.begin():
+            consumer.execute(sa.text("select id from outbox_events for update"))
+            deletion = threading.Thread(target=lambda: said.append(ask(system, "DELETE", path).status_code))
+            deletion.start()
+            waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+            deadline = time.monotonic() + 30
+            while system.database.scalar(waiting) == 0:
+                assert time.monotonic() < deadline
+            consumer.execute(
+                sa.text("select id from conversations where id = cast(:id as uuid) for key share"),
+                {"id": conversation},
+            )
+        deletion.join()
+        assert said == [200]
+        assert system.database.scalar("select count(*) from conversations") == 0
+
     def test_an_end_makes_the_session_due_and_is_safe_to_repeat(self, system: System) -> None:
         answer = system.chat("Hello there").json
         system.publisher.published.clear()
@@ -203,6 +228,7 @@ class TestSnapshots:
         listed = ask(system, "GET", "/v1/snapshots").json["items"]
         assert [s["tool_name"] for s in listed] == [c["tool_name"] for c in answer["tool_calls"]]
         assert "tool_output" not in listed[0]
+        assert re.search(r"latest \d+ member", listed[0]["summary"])
         whole = ask(system, "GET", f"/v1/snapshots/{listed[0]['id']}").json
         assert whole["tool_output"] == answer["tool_calls"][0]["output"]
         assert whole["conversation_id"] == answer["conversation_id"]

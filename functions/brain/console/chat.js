@@ -30,7 +30,7 @@ class Chat {
     this.thread = h("div", { class: "thread" });
     this.problem = h("p", { class: "note bad", role: "alert", hidden: true });
     this.input = h("textarea", {
-      id: "message", rows: "1", maxlength: "8000", placeholder: "Ask about your members, plans or revenue",
+      id: "message", rows: "1", maxlength: "8000", placeholder: "Ask about your business",
       oninput: () => this.grow(), onkeydown: (event) => this.key(event),
     });
     this.submit = h("button", { type: "submit", class: "primary" }, "Send");
@@ -54,6 +54,7 @@ class Chat {
 
   shown(message) {
     if (message) return this.point(message);
+    if (!this.conversation) return undefined;
     // Answers draw themselves in the next frame; the end is known after it.
     return requestAnimationFrame(() => requestAnimationFrame(() => scrollTo({ top: document.body.scrollHeight })));
   }

@@ -13,7 +13,7 @@ export async function snapshotsView(id) {
 async function list() {
   const row = (item) => h("li", {}, h("a", { class: "card", href: `#/snapshots/${item.id}` },
     h("span", { class: "title" }, title(item), item.is_error && h("span", { class: "tag bad" }, "failed")),
-    h("span", { class: "muted" }, Object.values(item.signals).map(String).join(", ")),
+    item.summary && h("span", { class: "muted" }, item.summary),
     h("small", {}, when(item.created_at), ` · in “${item.conversation_title}”`)));
   const nothing = emptyState("No snapshots yet",
     "Each time the advisor looks something up, the result is kept here with its date. Ask it about your members or revenue.");
