@@ -35,7 +35,7 @@ class Table:
     where a row may be large."""
 
     name: str
-    rows: int = 1000
+    rows: int = 5000
     owner: str = "user_id = :user_id"
     key: tuple[tuple[str, str], ...] = (("id", "uuid"),)
     hidden: tuple[str, ...] = ()

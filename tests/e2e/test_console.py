@@ -137,7 +137,7 @@ def test_text_is_shown_and_never_run(opened: Opener) -> None:
 def test_an_answer_can_be_stopped(opened: Opener) -> None:
     page = opened()
     held: list[Route] = []
-    page.route("**/chat", held.append)  # never answered
+    page.route("**/chat", lambda route: held.append(route))  # never answered
     page.get_by_label("Your message").fill("Hello there")
     page.get_by_role("button", name="Send").click()
     page.get_by_role("button", name="Stop").click()
