@@ -110,7 +110,8 @@ class FinishedTurn:
 
 
 # The session is locked with its conversation, so that it cannot end between here and the turn's first write. Whoever locks several rows
-# takes them in this order, or two transactions could wait for each other: conversation, session, turn, counters, event.
+# takes them in this order, or two transactions could wait for each other: conversation, session, turn, counters, event. "No key", so that
+# a row which refers to one of them can be written meanwhile.
 _STANDING = sa.text("""
     select c.id as conversation_id, c.version, c.remember, s.id as session_id,
            r.id as running_id, r.lease_until as running_until,
@@ -129,7 +130,7 @@ _STANDING = sa.text("""
     left join lateral (
         select id from sessions
         where user_id = :user_id and conversation_id = c.id and ended_at is null
-        for update) s on true
+        for no key update) s on true
     left join turns r on r.user_id = :user_id and r.conversation_id = c.id and r.status = 'running'
     left join lateral (
         select * from sites
@@ -346,7 +347,7 @@ _FINISH = sa.text(f"""
     with standing as materialized (
         select c.id from conversations c join sessions s on s.conversation_id = c.id
         where c.id = :conversation_id and c.user_id = :user_id and s.id = :session_id and s.user_id = :user_id
-        for update of c, s),
+        for no key update of c, s),
     held as (
         update turns set status = :status, error = :error, route = cast(:route as jsonb), trace = cast(:trace as jsonb),
                          finished_at = :now

@@ -36,7 +36,9 @@ def end_session(
     """End the open session of a conversation on its owner's word. Returns the event to publish after the commit, None where no session
     is open: repeating it changes nothing. An answer still being written is waited for. Raises NotFound."""
     known = connection.scalar(
-        sa.text("select id from conversations where user_id = :user_id and id = :conversation_id for update"),
+        sa.text(
+            "select id from conversations where user_id = :user_id and id = :conversation_id for no key update"
+        ),
         {"user_id": user_id, "conversation_id": conversation_id},
     )
     if known is None:
@@ -45,7 +47,7 @@ def end_session(
         sa.text("""
             select id from sessions
             where user_id = :user_id and conversation_id = :conversation_id and ended_at is null
-            for update
+            for no key update
         """),
         {"user_id": user_id, "conversation_id": conversation_id},
     )
@@ -77,7 +79,7 @@ def end_if_over(connection: Connection, event: Event, *, now: datetime) -> Ended
     session_id = uuid.UUID(told.payload["session_id"])
     # The session before its event: turns lock them in this order.
     session = connection.execute(
-        sa.text("select ended_at from sessions where id = :id and user_id = :user_id for update"),
+        sa.text("select ended_at from sessions where id = :id and user_id = :user_id for no key update"),
         {"id": session_id, "user_id": told.user_id},
     ).first()
     row = lock_event(connection, event)
@@ -115,11 +117,11 @@ def _arm_again(connection: Connection, event: Event, due: datetime) -> None:
 def _write_end(
     connection: Connection, user_id: uuid.UUID, session_id: uuid.UUID, reason: str, now: datetime
 ) -> None:
-    """Write the end. A turn whose lease ran out is failed with it, so that no late answer can come into an ended session."""
+    """Write the end. A turn whose lease ran out is failed and loses its lease, so that no late answer comes into an ended session."""
     connection.execute(
         sa.text("""
             with crashed as (
-                update turns set status = 'failed', error = 'crashed', finished_at = :now
+                update turns set status = 'failed', error = 'crashed', finished_at = :now, lease = gen_random_uuid()
                 where user_id = :user_id and session_id = :session_id and status = 'running')
             update sessions set ended_at = :now, end_reason = :reason where id = :session_id and user_id = :user_id
         """),

@@ -23,7 +23,7 @@ from common.auth import Identity
 from common.config import Settings
 from common.conversations import BegunTurn, FinishedTurn, Replay, TurnRequest, TurnStatus
 from common.entitlements import Charge
-from common.errors import AppError, ModelUnavailable
+from common.errors import AppError, Conflict, ModelUnavailable
 from common.knowledge.citations import cited
 from common.knowledge.embeddings import embedder
 from common.knowledge.retrieval_log import log_retrieval
@@ -76,12 +76,13 @@ def begin(
             )
             return begun if isinstance(begun, Replay) else (begun, charge)
 
-    try:
-        return db.retried(work)
-    except sa.exc.DBAPIError as exc:
-        if not db.is_duplicate(exc):
-            raise
-    return db.retried(work)  # the same turn came twice at once: now the faster one is seen
+    for _ in range(3):
+        try:
+            return db.retried(work)
+        except sa.exc.DBAPIError as exc:
+            if not db.is_duplicate(exc):
+                raise  # else a faster one came in between, of the same turn or conversation: now it is seen
+    raise Conflict("An answer in this conversation is still being written.")
 
 
 def replay(identity: Identity, again: Replay, *, config: Settings, now: datetime) -> dict[str, Any]:

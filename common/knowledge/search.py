@@ -23,9 +23,6 @@ from common.text import clean_text, to_json
 
 # Set by benchmarks/locomo.py and benchmarks/search.py.
 WORDS = 0.6  # the share of the words in the fused score; the rest is meaning's
-LEAST_SPREAD = (
-    0.1  # similarities that lie closer together than this are not stretched apart: it would be noise
-)
 BOOST = 0.15  # what a full match with the customer's profile adds
 EF_SEARCH = 120  # how many neighbours HNSW keeps in view
 OVER_FETCH, OVER_FETCH_WITH_PROFILE = 3, 6
@@ -258,15 +255,13 @@ def _run(connection: Connection, asked: _Asked, *parts: str) -> list[list[dict[s
 
 
 def _ranked(found: Sequence[Mapping[str, Any]], asked: _Asked, *, trace: bool) -> SearchResult:
-    """The candidates in their final order: the two scores, each stretched over its range, fused; the profile's boost added; of a
-    document of the knowledge base only the best chunk."""
-    best = max((row["words"] or 0.0 for row in found), default=0.0)
-    scores = [row["score"] for row in found if row["score"] is not None]
-    low, high = (min(scores), max(scores)) if scores else (0.0, 0.0)
+    """The candidates in their final order: each score as a share of the best, fused; the profile's boost added; of a document of the
+    knowledge base only the best chunk. Shares, not ranks or ranges: those would depend on which others were fetched."""
+    best_words = max((row["words"] or 0.0 for row in found), default=0.0) or 1.0
+    best_score = max((row["score"] or 0.0 for row in found), default=0.0) or 1.0
 
     def fused(row: Mapping[str, Any]) -> float:
-        words = (row["words"] or 0.0) / best if best else 0.0
-        meaning = 0.0 if row["score"] is None else (row["score"] - low) / max(high - low, LEAST_SPREAD)
+        words, meaning = (row["words"] or 0.0) / best_words, max(row["score"] or 0.0, 0.0) / best_score
         return WORDS * words + (1 - WORDS) * meaning + BOOST * profile_match(row["attributes"], asked.profile)
 
     ordered = sorted(found, key=fused, reverse=True)

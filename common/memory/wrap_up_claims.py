@@ -47,7 +47,7 @@ _STANDING = sa.text("""
     join tenants t on t.id = u.tenant_id
     left join sites w on w.id = c.site_id and w.user_id = :user_id
     where s.id = :session_id and s.user_id = :user_id
-    for update of s
+    for no key update of s
 """)
 
 

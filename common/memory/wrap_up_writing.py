@@ -30,7 +30,7 @@ from common.llm.types import (
 from common.memory import wrap_up_prompts as prompts
 from common.memory.wrap_up_claims import Job, charge_for, claim, mark, reserve
 from common.memory.wrap_up_draft import Draft, UnusableAnswer, read_draft, shortened
-from common.sessions import end_if_over
+from common.sessions import EndedSession, end_if_over
 from common.text import to_json
 
 
@@ -45,12 +45,19 @@ def wrap_up_session(event: Event, *, config: Settings, now: datetime, source: En
 
 
 def _consume(event: Event, config: Settings, now: datetime, source: Engine | None) -> str:
-    with db.transaction("jobs", source=source) as connection:
-        ended = end_if_over(connection, event, now=now)
+    def end() -> EndedSession | str:
+        with db.transaction("jobs", source=source) as connection:
+            return end_if_over(connection, event, now=now)
+
+    ended = db.retried(end)
     if isinstance(ended, str):
         return ended
-    with db.user_transaction(ended.user_id, role="jobs", source=source) as connection:
-        claimed = claim(connection, event, ended, config, now)
+    claimed = db.in_user_transaction(
+        ended.user_id,
+        lambda connection: claim(connection, event, ended, config, now),
+        role="jobs",
+        source=source,
+    )
     if isinstance(claimed, Job):
         return _Writing(claimed, event, config, now, source).outcome()
     if claimed == "postponed":
@@ -185,7 +192,7 @@ class _Writing:
     def _locked(self, connection: Connection) -> Row[Any] | None:
         return connection.execute(
             sa.text("""
-                select wrap_up, wrap_up_lease from sessions where id = :session_id and user_id = :user_id for update
+                select wrap_up, wrap_up_lease from sessions where id = :session_id and user_id = :user_id for no key update
             """),
             {"session_id": self.job.session.id, "user_id": self.job.session.user_id},
         ).first()

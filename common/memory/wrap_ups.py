@@ -188,7 +188,7 @@ def delete_wrap_up(connection: Connection, user_id: uuid.UUID, id: uuid.UUID) ->
             select s.id, s.ended_at from sessions s
             where s.user_id = :user_id
               and (s.id = :id or s.id = (select session_id from session_logs where user_id = :user_id and id = :id))
-            for update of s
+            for no key update of s
         """),
         {"user_id": user_id, "id": id},
     ).first()

@@ -20,11 +20,23 @@ class Arguments(BaseModel):
 
 # A result is read as it was stored: looking at it renews nothing. Conversations that were not to be remembered stay out.
 _NEWEST = sa.text("""
-    select s.tool_name, s.tool_input, s.tool_output, s.created_at, s.observed_at,
-           count(*) over () as found
-    from message_tool_results s
+    with stored as (
+        select s.tool_name, s.tool_input, s.tool_output, s.created_at, s.observed_at, s.position, s.is_error, s.site_id,
+               s.conversation_id
+        from message_tool_results s where s.user_id = :user_id
+        union all
+        -- of the turn just before, while its event waits
+        select r.tool_name, r.tool_input, r.tool_output, r.created_at, r.observed_at, r.position, r.is_error,
+               cast(e.payload->>'site_id' as uuid), e.conversation_id
+        from outbox_events e
+        cross join lateral jsonb_to_recordset(e.payload->'results') as r (
+            tool_name text, tool_input jsonb, tool_output jsonb, created_at timestamptz, observed_at timestamptz,
+            position integer, is_error boolean)
+        where e.user_id = :user_id and e.type = 'tool-results')
+    select s.tool_name, s.tool_input, s.tool_output, s.created_at, s.observed_at, count(*) over () as found
+    from stored s
     join conversations c on c.id = s.conversation_id and c.user_id = :user_id
-    where s.user_id = :user_id and s.site_id is not distinct from cast(:site_id as uuid) and not s.is_error
+    where s.site_id is not distinct from cast(:site_id as uuid) and not s.is_error
       and not (s.tool_name = any(cast(:hidden as text[])))
       and (cast(:tool_name as text) is null or s.tool_name = :tool_name)
       and (cast(:since as timestamptz) is null or s.created_at >= :since)

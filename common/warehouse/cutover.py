@@ -28,7 +28,7 @@ def compare_sinks(connection: Connection, warehouse: Warehouse, *, now: datetime
     rows = connection.execute(
         sa.text("""
             select cast(created_at as date) as day, count(*) as n from retrieval_events
-            where created_at >= cast(:first as date) and created_at < cast(:last as date) + 1 group by 1
+            where created_at >= cast(:first as timestamp) and created_at < cast(:last as timestamp) + interval '1 day' group by 1
         """),
         {"first": first, "last": last},
     )

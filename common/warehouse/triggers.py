@@ -41,7 +41,7 @@ TRIGGERS = (
         "rows a day",
         """
         select count(*) / 7.0 from retrieval_events
-        where created_at >= cast(:today as date) - 7 and created_at < cast(:today as date)
+        where created_at >= cast(:today as timestamp) - interval '7 days' and created_at < cast(:today as timestamp)
         """,
     ),
     Trigger(

@@ -14,16 +14,16 @@ FUNNEL = ("retrieved", "surfaced", "cited", "helpful")
 def funnel(totals: Mapping[str, int]) -> str:
     """How many candidates took each step of the funnel, as an image's address."""
     chart = _pygal().HorizontalBar(**_options(), show_legend=False)
-    chart.x_labels = list(FUNNEL)
-    chart.add("candidates", [totals[name] for name in FUNNEL])
+    chart.x_labels = list(reversed(FUNNEL))  # bars are drawn from the bottom up
+    chart.add("candidates", [totals[name] for name in reversed(FUNNEL)])
     return _address(chart)
 
 
-def findings(counts: Mapping[str, int]) -> str:
+def findings(counts: dict[str, int]) -> str:
     """How many entries there are of each finding, as an image's address."""
     chart = _pygal().HorizontalBar(**_options(), show_legend=False)
-    chart.x_labels = [name.replace("_", " ") for name in counts]
-    chart.add("entries", list(counts.values()))
+    chart.x_labels = [name.replace("_", " ") for name in reversed(counts)]
+    chart.add("entries", [counts[name] for name in reversed(counts)])
     return _address(chart)
 
 

@@ -56,6 +56,7 @@ candidates = st.lists(
         st.sampled_from(ENTRIES),
         st.integers(0, 2),
     ),
+    min_size=1,
     max_size=4,
     unique_by=lambda c: c.entry_id,
 )
@@ -65,11 +66,12 @@ events = st.lists(
         st.integers(0, 60),
         st.one_of(
             st.tuples(st.just("answer"), candidates),
-            st.tuples(st.just("thumb"), st.tuples(st.integers(0, 50), st.booleans())),
+            st.tuples(st.just("thumb"), st.tuples(st.integers(0, 50), st.sampled_from([True, True, False]))),
             st.tuples(st.just("night"), st.none()),
             st.tuples(st.just("past night"), st.integers(1, 5)),
         ),
     ),
+    min_size=8,
     max_size=25,
 )
 
@@ -137,6 +139,7 @@ def test_late_feedback_reaches_a_final_day_and_can_be_taken_back(database: Datab
     give_feedback(database, person, message, DAY0 + 40 * DAY, helpful=True)
     assert nightly(database, DAY0 + 41 * DAY).steps[0]["late_feedback"] == 1
     assert counted(database)[ENTRIES[0], "2026-03-01"] == (1, 1, 1, 1)
+    assert counted(database)[ENTRIES[0], "infinity"] == (1, 1, 1, 1)
     give_feedback(database, person, message, DAY0 + 42 * DAY, helpful=False)
     nightly(database, DAY0 + 43 * DAY)
     assert counted(database)[ENTRIES[0], "2026-03-01"] == (1, 1, 1, 0)

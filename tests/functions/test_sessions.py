@@ -237,6 +237,44 @@ def test_a_turn_and_the_sessions_end_at_the_same_moment_never_mix(system: System
     assert counted == []
 
 
+def test_turns_ends_and_deliveries_at_once_fail_nowhere_and_leave_each_session_one_wrap_up(
+    system: System, hands: Hands
+) -> None:
+    for function in ("chat", "brain", "generate_wrap_up", "relay_events", "persist_tool_results"):
+        system.client(function)
+    tabs = [say(system, DISCOUNT)["conversation_id"] for _ in range(3)]
+
+    def act(number: int) -> list[int]:
+        tab = tabs[number % 3]
+        hands.turn(minutes=11)
+        said = system.chat(WEBINAR, conversation_id=tab, end_session=number % 4 == 0)
+        begun = system.chat(PRICE)
+        path = f"/v1/conversations/{tabs[(number + 1) % 3]}/end"
+        ended = system.client("brain").post(path, json={}, headers=system.token(system.owner))
+        return [
+            said.status_code,
+            begun.status_code,
+            ended.status_code,
+            *(deliver(e) for e in relayed(system)),
+        ]
+
+    def deliver(event: Event) -> int:
+        return system.deliver(event).status_code
+
+    with ThreadPoolExecutor(6) as pool:
+        statuses = {status for one in pool.map(act, range(18)) for status in one}
+    assert statuses <= {200, 202, 409}
+    for _ in range(2):
+        hands.turn(hours=3)
+        relay_and_deliver(system)
+    assert {s["wrap_up"] for s in sessions(system)} == {"made"}
+    assert len(wrap_ups(system)) == len(sessions(system))
+    late = (
+        "select m.id from messages m join sessions s on s.id = m.session_id where m.created_at > s.ended_at"
+    )
+    assert system.database.rows(late) == []
+
+
 def begin_and_crash(system: System, message: str, **fields: Any) -> turn.BegunTurn:
     """A turn whose process dies right after its first transaction."""
     identity = Identity(ISSUER, system.owner.email, system.owner.email, clock.now())
