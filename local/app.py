@@ -68,7 +68,7 @@ class LocalApp:
         try:
             length = min(int(environ.get("CONTENT_LENGTH") or 0), 10_000)
             self._dispatcher.publish(topic, environ["wsgi.input"].read(length))
-        except (ValueError, KeyError, TypeError):
+        except ValueError:
             start_response("400 Bad Request", [("Content-Type", "text/plain")])
             return [b"not an event of ours\n"]
         start_response("204 No Content", [])

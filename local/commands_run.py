@@ -6,7 +6,6 @@ import argparse
 import fcntl
 import json
 import os
-import shutil
 import socket
 import sys
 import urllib.error
@@ -25,8 +24,9 @@ from common.text import to_json
 from local import demo, postgres
 from local.app import ACCESS_PATH, JWKS_PATH, LocalApp, LocalServer, function_names
 from local.dispatcher import SCHEDULE, Dispatcher
+from local.issuer import FILES as ISSUER_FILES
 from local.issuer import ISSUER, Issuer
-from local.stack import Stack, bring_up_to_date, now, opened
+from local.stack import ERASURE_LEDGER, Stack, bring_up_to_date, now, opened
 
 DEFAULT_PORT = 8080
 
@@ -35,7 +35,10 @@ def add_parsers(subparsers: argparse._SubParsersAction) -> None:
     """The subcommands of this group."""
     run = subparsers.add_parser("run", help="start the whole system on the embedded PostgreSQL")
     run.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, help="port of the one address (default: %(default)s)"
+        "--port",
+        type=port_number,
+        default=DEFAULT_PORT,
+        help="port of the one address (default: %(default)s)",
     )
     run.add_argument("--fresh", action="store_true", help="delete the local data first")
     run.add_argument(
@@ -53,7 +56,7 @@ def add_parsers(subparsers: argparse._SubParsersAction) -> None:
     trigger = subparsers.add_parser("trigger", help="call a scheduled function, as Scheduler would")
     trigger.add_argument("function", choices=sorted(set(SCHEDULE) & set(function_names())))
     trigger.add_argument("--now", metavar="ISO", help="the time it shall take it to be")
-    trigger.add_argument("--port", type=int, default=DEFAULT_PORT, help="port of the running system")
+    trigger.add_argument("--port", type=port_number, default=DEFAULT_PORT, help="port of the running system")
     trigger.set_defaults(run=trigger_function)
 
     migrate = subparsers.add_parser("migrate", help="bring the database to the newest schema")
@@ -61,6 +64,13 @@ def add_parsers(subparsers: argparse._SubParsersAction) -> None:
 
     url = subparsers.add_parser("database-url", help="the address of the database, for psql")
     url.set_defaults(run=print_database_url)
+
+
+def port_number(text: str) -> int:
+    """The port that `text` names."""
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port from 1 to 65535")
+    return int(text)
 
 
 def run_system(arguments: argparse.Namespace) -> int:
@@ -139,10 +149,10 @@ def _check_port(port: int) -> None:
 
 
 def _delete_data(folder: Path) -> None:
+    """Delete what the system made in `folder`, and nothing else: it may be one that holds the user's own files."""
     postgres.remove(folder)
-    for path in folder.iterdir():
-        if path.name not in ("run.lock", "postgres.lock", "postgres.users"):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for name in ("postgres.log", ERASURE_LEDGER, *ISSUER_FILES):
+        (folder / name).unlink(missing_ok=True)
 
 
 def print_token(arguments: argparse.Namespace) -> int:

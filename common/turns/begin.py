@@ -32,7 +32,7 @@ _STANDING = sa.text("""
     left join lateral (
         select * from conversations
         where user_id = :user_id
-          and (id = coalesce(cast(:conversation_id as uuid), p.conversation_id)
+          and (id = coalesce(cast(:conversation_id as uuid), case when cast(:client_id as text) is null then p.conversation_id end)
                or (cast(:conversation_id as uuid) is null and client_id = cast(:client_id as text)))
         for update) c on true
     left join lateral (

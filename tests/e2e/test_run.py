@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from pathlib import Path
@@ -109,6 +110,20 @@ def test_a_stranger_gets_nothing(running: Running) -> None:
 def test_the_scheduled_functions_can_be_triggered(running: Running) -> None:
     done = running.command("trigger", "relay_events", "--port", str(running.port))
     assert '"published"' in done.stdout
+
+
+def test_a_query_that_names_a_plan_is_routed_by_the_sites_plans(running: Running) -> None:
+    (plan,) = query(
+        running,
+        "select m.name from memberships m join sites s on s.id = m.site_id where s.name = 'Demo Club' limit 1",
+    )[0]
+    asked = f"How many members does {plan} have?"
+    with_site = json.loads(running.command("route", asked, "--site", "Demo Club").stdout)
+    without = json.loads(running.command("route", asked).stdout)
+    assert any(plan.lower() in reason.lower() for reason in with_site["reasons"]), with_site
+    assert without["route"] == "advisor"
+    nowhere = running.command("route", asked, "--site", "No Such Club", check=False)
+    assert (nowhere.returncode, nowhere.stderr.count("\n")) == (1, 1)
 
 
 def test_a_second_start_on_the_same_data_is_refused_with_one_line(running: Running) -> None:
