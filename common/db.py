@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import pg8000
 import sqlalchemy as sa
@@ -198,7 +198,13 @@ def set_user(connection: Connection, user_id: uuid.UUID) -> None:
     connection.execute(sa.text("select set_config('app.user_id', :user_id, true)"), {"user_id": str(user_id)})
 
 
-def copy_out(connection: Connection, sql: str, out: BinaryIO) -> int:
+class Writer(Protocol):
+    """Takes bytes."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+
+def copy_out(connection: Connection, sql: str, out: Writer) -> int:
     """Run `sql`, a `copy (…) to stdout`, and write what it gives to `out`; returns the number of rows. Discards the connection on any
     error, for a copy that breaks off leaves it out of step."""
     try:

@@ -44,7 +44,10 @@ def add_parsers(subparsers: argparse._SubParsersAction) -> None:
     run.set_defaults(run=run_system)
 
     token = subparsers.add_parser("token", help="a token of the local issuer for a user")
-    token.add_argument("--user", required=True, metavar="EMAIL")
+    whose = token.add_mutually_exclusive_group(required=True)
+    whose.add_argument("--user", metavar="EMAIL", help="a customer's")
+    whose.add_argument("--admin", action="store_true", help="the address that signs in to the admin's report")
+    token.add_argument("--port", type=int, default=DEFAULT_PORT, help="port of the running system")
     token.set_defaults(run=print_token)
 
     trigger = subparsers.add_parser("trigger", help="call a scheduled function, as Scheduler would")
@@ -95,7 +98,6 @@ def _serve(stack: Stack, port: int) -> None:
         dispatcher.start()
         llm.preload(config)
         print(f"MemberIntel is running. Open {console_address(base_url, stack.issuer)}", flush=True)
-        print(f"How the knowledge base fares: {admin_address(base_url, stack.issuer)}", flush=True)
         print("Ctrl-C stops it; the data stays.", flush=True)
 
     LocalServer(lambda: LocalApp(dispatcher, stack.issuer.jwks), port, started).run()
@@ -144,9 +146,11 @@ def _delete_data(folder: Path) -> None:
 
 
 def print_token(arguments: argparse.Namespace) -> int:
-    """Print a customer's token."""
+    """Print a customer's token, or the address behind which the admin's report is."""
     arguments.data.mkdir(parents=True, exist_ok=True)
-    print(Issuer(arguments.data).customer_token(arguments.user))
+    issuer = Issuer(arguments.data)
+    base_url = f"http://127.0.0.1:{arguments.port}"
+    print(admin_address(base_url, issuer) if arguments.admin else issuer.customer_token(arguments.user))
     return 0
 
 

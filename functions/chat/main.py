@@ -8,9 +8,10 @@ from common import clock, db
 from common.advisor import turn
 from common.advisor.events import Finished, TurnEvent
 from common.advisor.request import read_turn_request
-from common.conversations import Replay, renew_lease
+from common.conversations import Replay
 from common.http import Call, Endpoints, event_stream, json_response
 from common.streaming import Background
+from common.turns.finish import renew_lease
 from common.ui_stream import HEADERS, replayed_stream, ui_stream
 
 endpoints = Endpoints()

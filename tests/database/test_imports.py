@@ -379,7 +379,7 @@ class Command:
         parser = argparse.ArgumentParser()
         commands_site.add_parsers(parser.add_subparsers())
         arguments = parser.parse_args(["import-site", "--user", user, "--site", site, *map(str, words)])
-        return arguments.handler(
+        return commands_site.import_site(
             arguments, owner=self.database.engine("owner"), app=self.database.engine("app"), now=NOW
         )
 
