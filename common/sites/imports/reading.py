@@ -97,8 +97,10 @@ class Row:
         for name in names:
             if value := self.text(name):
                 zone = UTC if name.endswith("(utc)") else self.setting.zone
-                with _in_column(name):
+                try:
                     return parse_moment(value, zone, self.setting.conventions.date_order)
+                except Fault as fault:
+                    raise Fault(f"{name}: {fault}") from None
         return None
 
     def needed_moment(self, *names: str) -> datetime:
@@ -116,28 +118,16 @@ class Row:
         """(minor units, currency) of an amount, None if empty."""
         for name in names:
             if (value := self.text(name)) and value.lower() not in EMPTY:
-                with _in_column(name):
+                try:
                     return parse_money(value, currency, self.setting.conventions.decimal_mark)
+                except Fault as fault:
+                    raise Fault(f"{name}: {fault}") from None
         return None
 
     def email(self, *names: str) -> str | None:
         """An address in small letters; what has no @ is no address."""
         value = self.text(*names)
         return value.lower() if value and "@" in value else None
-
-
-class _in_column:
-    """Puts the column's name before a fault."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, Fault):
-            raise Fault(f"{self.name}: {error}") from None
 
 
 def plain_name(header: str) -> str:

@@ -203,14 +203,14 @@ def _import_file(
 
 
 def _observe(report: FileReport, records: list[Record], now: datetime) -> None:
-    for record in records:
-        for moment in moments(record):
-            if moment <= now and (report.data_through is None or moment > report.data_through):
-                report.data_through = moment
+    known = [moment for record in records for moment in moments(record)]
+    for moment in known:
+        if moment <= now and (report.data_through is None or moment > report.data_through):
+            report.data_through = moment
     first = records[0]  # what the row is about; with a payment may come its refund
     if isinstance(first, Transaction):
-        report.future += any(moment > now for record in records for moment in moments(record))
-        report.undated_refunds += any(first.occurred_at in moments(refund) for refund in records[1:])
+        report.future += any(moment > now for moment in known)
+        report.undated_refunds += first.occurred_at in known[1:]
     elif isinstance(first, Plan | Subscription):
         report.unknown_periods += bool(first.price_minor) and first.period == "unknown"
 

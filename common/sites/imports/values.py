@@ -49,12 +49,13 @@ _MONTHS = {
 }
 
 
-@functools.lru_cache(_REMEMBERED)
 def date_order_of(text: str) -> DateOrder | Literal["either"] | None:
     """What `text` shows about the order of day and month: one of both, 'either' where it could be both, None where it does not matter.
 
     Dates with dots are day first everywhere they are written.
     """
+    if text[:3].isdigit():
+        return None  # the year stands first
     match = _FORMS[1].fullmatch(text.strip())
     if not match or match["mark"] == "." or match["first"] == match["second_part"]:
         return None
