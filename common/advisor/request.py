@@ -88,12 +88,17 @@ def _from_use_chat(body: _UseChat) -> TurnRequest:
     regenerate = body.trigger == "regenerate-message"
     return TurnRequest(
         message=text,
-        # Another answer is a turn of its own. The answer it supersedes makes a repeat of the request recognisable; where a client does
-        # not name it, as `regenerate()` by default, each request asks for one more.
-        turn_id=f"{asked.id}~{body.messageId or uuid.uuid4()}" if regenerate else asked.id,
+        turn_id=_another_answer(asked.id, body.messageId) if regenerate else asked.id,
         client_id=body.id,
         site_id=body.site_id,
         remember=body.remember,
         end_session=body.end_session,
         regenerate=regenerate,
     )
+
+
+def _another_answer(asked: str, superseded: str | None) -> str:
+    """The id of a turn that answers `asked` again. The answer it supersedes, where the client names one, makes a repeat of the request
+    recognisable; `regenerate()` as `useChat` calls it names none, and each call wants an answer of its own."""
+    named = superseded if superseded and superseded != asked else str(uuid.uuid4())
+    return f"{asked}~{named}"
