@@ -20,7 +20,7 @@ $(DONE): requirements.txt requirements-dev.txt pyproject.toml
 	touch $(DONE)
 
 run: $(DONE)  ## the whole system on an embedded PostgreSQL, with demo data
-	$(BIN)/memberintel run
+	$(BIN)/memberintel run $(ARGS)
 
 test: $(DONE) lint  ## every test but the slow ones
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"

@@ -112,6 +112,13 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Issuer, s
 def system(
     database: Database, issuer: tuple[Issuer, str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[System]:
+    yield from running_system(database, issuer, monkeypatch)
+
+
+def running_system(
+    database: Database, issuer: tuple[Issuer, str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[System]:
+    """The functions on `database`, with two people in it, while the iteration lasts."""
     signer, keys = issuer
     for name, value in signer.settings(keys).items():
         monkeypatch.setenv(name, value)
