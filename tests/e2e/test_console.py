@@ -41,6 +41,7 @@ def browser() -> Iterator[Browser]:
     found = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if found is None:
         pytest.skip("no Chromium is installed")
+    expect.set_options(timeout=30_000)  # a limit for a busy machine, not a measurement
     with sync_playwright() as playwright:
         yield playwright.chromium.launch(executable_path=found, args=FLAGS.split())
 
