@@ -178,6 +178,19 @@ def test_a_broken_connection_can_be_tried_again(opened: Opener) -> None:
     assert bodies[0] == bodies[1]
 
 
+def test_a_quick_second_message_stays_in_the_conversation(opened: Opener) -> None:
+    page = opened()
+    held: list[Route] = []
+    page.route(
+        "**/v1/conversations/*?limit=1", lambda route: held.append(route)
+    )  # the head is never read again
+    ask(page, LOOKUP)
+    with page.expect_request("**/chat") as second:
+        ask(page, "And what did I ask first?")
+    assert second.value.post_data_json["conversation_id"]
+    page.unroute_all(behavior="ignoreErrors")
+
+
 def test_a_refusal_gives_the_message_back(opened: Opener) -> None:
     page = opened()
     problem = {
