@@ -41,6 +41,7 @@ def browser() -> Iterator[Browser]:
     found = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if found is None:
         pytest.skip("no Chromium is installed")
+    expect.set_options(timeout=30_000)  # a limit for a busy machine, not a measurement
     with sync_playwright() as playwright:
         yield playwright.chromium.launch(executable_path=found, args=FLAGS.split())
 
@@ -175,6 +176,19 @@ def test_a_broken_connection_can_be_tried_again(opened: Opener) -> None:
     expect(answer).not_to_contain_text("Half an ans")
     expect(answer).not_to_contain_text("broke off")
     assert bodies[0] == bodies[1]
+
+
+def test_a_quick_second_message_stays_in_the_conversation(opened: Opener) -> None:
+    page = opened()
+    held: list[Route] = []
+    page.route(
+        "**/v1/conversations/*?limit=1", lambda route: held.append(route)
+    )  # the head is never read again
+    ask(page, LOOKUP)
+    with page.expect_request("**/chat") as second:
+        ask(page, "And what did I ask first?")
+    assert second.value.post_data_json["conversation_id"]
+    page.unroute_all(behavior="ignoreErrors")
 
 
 def test_a_refusal_gives_the_message_back(opened: Opener) -> None:

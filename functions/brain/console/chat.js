@@ -138,7 +138,7 @@ class Chat {
     const message = this.input.value.trim();
     if (!message) return this.input.focus();
     const before = [...this.thread.childNodes];
-    if (!this.conversation) this.thread.replaceChildren();
+    if (!this.id) this.thread.replaceChildren();
     this.problem.hidden = true;
     const answer = new AnswerView();
     this.thread.append(userView(message), answer.element);
@@ -154,9 +154,14 @@ class Chat {
     return this.run(this.request(message), answer, giveBack);
   }
 
+  /** The conversation's id, which is known from the first chunk on: the next message may come before its head is read again. */
+  get id() {
+    return this.conversation?.id ?? this.begun;
+  }
+
   request(message) {
     const body = { message, turn_id: crypto.randomUUID() };
-    if (this.conversation) return { ...body, conversation_id: this.conversation.id };
+    if (this.id) return { ...body, conversation_id: this.id };
     return { ...body, remember: this.remember.checked, ...(this.site && { site_id: this.site.value }) };
   }
 
@@ -207,7 +212,7 @@ class Chat {
 
   /** After a turn: the head and the list show the conversation as it is stored now. */
   async settle() {
-    const id = this.conversation?.id ?? this.begun;
+    const { id } = this;
     if (!id) return;
     try {
       this.conversation = { ...(await get(`/v1/conversations/${id}?limit=1`)), earlier: null };
