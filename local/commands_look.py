@@ -86,21 +86,26 @@ def _read_query(line: bytes, number: int) -> dict[str, str]:
 
 def _plans(arguments: argparse.Namespace) -> tuple[str, ...]:
     """The names of the site's plans, as a turn gets them."""
-    with opened(arguments.data), db.transaction("owner") as connection:
-        sites = connection.execute(
-            sa.text("select id, user_id from sites where name = :name"), {"name": arguments.site}
-        ).all()
+    with opened(arguments.data):
+        with db.transaction("owner") as connection:
+            sites = connection.execute(
+                sa.text("select id, user_id from sites where name = :name"), {"name": arguments.site}
+            ).all()
         if not sites:
             raise NotFound(f"There is no site {arguments.site!r}.")
-        names = connection.scalars(
-            sa.text("""
-                select distinct name from memberships
-                where user_id = any(cast(:users as uuid[])) and site_id = any(cast(:sites as uuid[]))
-                order by name limit 50
-            """),
-            {"users": [site.user_id for site in sites], "sites": [site.id for site in sites]},
-        )
-        return tuple(names)
+        names: set[str] = set()
+        for site in sites:
+            with db.user_transaction(site.user_id) as connection:
+                names |= set(
+                    connection.scalars(
+                        sa.text("""
+                            select name from memberships where user_id = :user_id and site_id = :site_id
+                            order by name limit 50
+                        """),
+                        {"user_id": site.user_id, "site_id": site.id},
+                    )
+                )
+        return tuple(sorted(names))
 
 
 def print_recall(arguments: argparse.Namespace) -> int:

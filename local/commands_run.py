@@ -8,9 +8,11 @@ import json
 import os
 import socket
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import IO
 
 import sqlalchemy as sa
 
@@ -80,16 +82,25 @@ def run_system(arguments: argparse.Namespace) -> int:
     if arguments.quiet_minutes is not None:
         os.environ["MEMBERINTEL_QUIET_MINUTES"] = str(arguments.quiet_minutes)
     with (folder / "run.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AppError(f"The system runs already on the data in {folder}.") from None
+        if not _locked(lock):
+            raise AppError(f"The system runs already on the data in {folder}.")
         _check_port(arguments.port)
         if arguments.fresh:
             _delete_data(folder)
         with opened(folder) as stack:
             _serve(stack, arguments.port)
     return 0
+
+
+def _locked(lock: IO[str], tries: int = 20) -> bool:
+    """Whether this process is the one that runs the system. The worker of one that was just killed may hold on for a moment."""
+    for left in reversed(range(tries)):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.1 if left else 0)
+    return False
 
 
 def _serve(stack: Stack, port: int) -> None:

@@ -158,15 +158,15 @@ def _start(folder: Path, *, durable: bool) -> Server:
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is for the command, which then stops the server
             cwd=cluster,
-            preexec_fn=None if durable else _die_with_parent,
+            preexec_fn=None if durable else die_with_parent,
             **_as(account),
         )
     _wait_until_ready(process, running)
     return running
 
 
-def _die_with_parent() -> None:
-    """Throw-away data needs no server once its process was killed. Linux can tell; elsewhere such a server is left behind."""
+def die_with_parent() -> None:
+    """Have this process quit when the one that started it is killed. Linux can tell; elsewhere it is left behind."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
 
