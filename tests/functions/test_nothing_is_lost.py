@@ -69,6 +69,24 @@ def test_a_client_that_leaves_mid_stream_leaves_an_interrupted_turn_with_what_wa
     assert system.database.scalar("select count(*) from usage_charges where state = 'reserved'") == 0
 
 
+def test_a_client_that_leaves_before_the_first_byte_leaves_no_turn_running(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = threading.Event()
+    play(monkeypatch, [lambda: left.wait(10), "Hello."])
+    headers = {**system.token(system.owner), "Accept": "text/event-stream"}
+    response = system.client("chat").post(
+        "/chat", json={"message": "hi", "turn_id": "t1"}, headers=headers, buffered=False
+    )
+    first = next(iter(response.iter_encoded()))  # a server has it when it notices that nobody takes it
+    assert b'"start"' in first
+    threading.Timer(0.05, left.set).start()
+    response.close()
+    assert turns(system) == [("interrupted", None)]
+    assert system.database.scalar("select count(*) from usage_charges where state = 'reserved'") == 0
+    assert system.chat("hi", turn_id="t1").status_code == 200
+
+
 def test_a_repeat_of_a_finished_turn_is_replayed_and_not_paid_twice(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
