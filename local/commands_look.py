@@ -57,7 +57,7 @@ def print_route(arguments: argparse.Namespace) -> int:
     for number, line in enumerate(arguments.file.read_bytes().splitlines(), 1):
         if line.strip():
             asked = _read_query(line, number)
-            got = _routed(asked["q"], plans)
+            got = _routed(asked["q"], asked["plans"] or plans)
             found.append(got | {"expected": asked["route"], "correct": got["route"] == asked["route"]})
     correct = sum(row["correct"] for row in found)
     accuracy = round(correct / len(found), 4) if found else None
@@ -76,36 +76,32 @@ def _routed(query: str, plans: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _read_query(line: bytes, number: int) -> dict[str, str]:
+def _read_query(line: bytes, number: int) -> dict[str, Any]:
+    """A line, which may name plans of its own, as the labelled queries do."""
     try:
         asked = json.loads(line)
-        return {"q": clean_text(asked["q"]), "route": str(asked["route"])}
+        query, expected = clean_text(asked["q"]), str(asked["route"])
+        return {"q": query, "route": expected, "plans": [clean_text(plan) for plan in asked.get("plans", ())]}
     except (KeyError, TypeError, ValueError, RecursionError):
         raise AppError(f'Line {number} is not {{"q": "…", "route": "…"}}.') from None
 
 
 def _plans(arguments: argparse.Namespace) -> tuple[str, ...]:
-    """The names of the site's plans, as a turn gets them."""
+    """The names of the site's plans; of all of them where several customers have a site of that name."""
     with opened(arguments.data):
         with db.transaction("owner") as connection:
-            sites = connection.execute(
-                sa.text("select id, user_id from sites where name = :name"), {"name": arguments.site}
-            ).all()
+            found = sa.text("select user_id, id from sites where name = :name")
+            sites = connection.execute(found, {"name": arguments.site}).all()
         if not sites:
             raise NotFound(f"There is no site {arguments.site!r}.")
         names: set[str] = set()
         for site in sites:
             with db.user_transaction(site.user_id) as connection:
-                names |= set(
-                    connection.scalars(
-                        sa.text("""
-                            select name from memberships where user_id = :user_id and site_id = :site_id
-                            order by name limit 50
-                        """),
-                        {"user_id": site.user_id, "site_id": site.id},
-                    )
+                plans = sa.text(
+                    "select name from memberships where user_id = :user_id and site_id = :site_id"
                 )
-        return tuple(sorted(names))
+                names |= set(connection.scalars(plans, {"user_id": site.user_id, "site_id": site.id}))
+    return tuple(sorted(names))
 
 
 def print_recall(arguments: argparse.Namespace) -> int:

@@ -75,7 +75,7 @@ def server(folder: Path, *, durable: bool = True) -> Iterator[Server]:
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "postgres.users").open("w") as users:
-        with _starting(folder):
+        with exclusively(folder):
             fcntl.flock(users, fcntl.LOCK_SH)
             running = _start(folder, durable=durable)
         opener = os.getpid()
@@ -84,7 +84,7 @@ def server(folder: Path, *, durable: bool = True) -> Iterator[Server]:
         finally:
             # A forked worker shares the lock, and its end is not the opener's.
             if os.getpid() == opener:
-                with _starting(folder), contextlib.suppress(BlockingIOError):
+                with exclusively(folder), contextlib.suppress(BlockingIOError):
                     fcntl.flock(users, fcntl.LOCK_UN)
                     fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     stop(folder)
@@ -108,7 +108,7 @@ def stop(folder: Path, how: signal.Signals = signal.SIGINT) -> None:
 
 def remove(folder: Path) -> None:
     """Stop the server of `folder` and delete its data."""
-    with _starting(folder):
+    with exclusively(folder):
         stop(folder)
         shutil.rmtree(_cluster(folder), ignore_errors=True)
         (folder / "postgres.where").unlink(missing_ok=True)
@@ -205,8 +205,8 @@ def _initialise(cluster: Path, account: pwd.struct_passwd | None) -> None:
 
 
 @contextlib.contextmanager
-def _starting(folder: Path) -> Iterator[None]:
-    """One process at a time starts or stops the server of `folder`."""
+def exclusively(folder: Path) -> Iterator[None]:
+    """One process at a time: to start or stop the server of `folder`, or to make what is in it."""
     with (folder / "postgres.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -41,12 +41,13 @@ def opened(folder: Path) -> Iterator[Stack]:
         yield Stack(folder, issuer, None)
         return
     with postgres.server(folder) as running:
-        postgres.create_database(running)
         os.environ["MEMBERINTEL_DATABASE_URL"] = running.url()
         settings.cache_clear()
         db.engine.cache_clear()
         try:
-            bring_up_to_date()
+            with postgres.exclusively(running.folder):
+                postgres.create_database(running)
+                bring_up_to_date()
             yield Stack(folder, issuer, running)
         finally:
             os.environ.pop("MEMBERINTEL_DATABASE_URL", None)

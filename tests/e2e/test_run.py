@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -168,3 +169,10 @@ def test_the_data_outlives_a_kill_and_a_restart(tmp_path: Path) -> None:
 def test_commands_work_without_a_running_system(tmp_path: Path, arguments: list[str]) -> None:
     tmp_path.chmod(0o755)
     assert command(tmp_path, *arguments).returncode == 0
+
+
+def test_commands_at_once_on_a_new_folder_all_work(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with ThreadPoolExecutor(3) as pool:
+        done = list(pool.map(lambda n: command(tmp_path, "tenant", "add", f"Club {n}"), range(3)))
+    assert len({one.stdout for one in done}) == 3
