@@ -5,14 +5,20 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
+from sqlalchemy.exc import DBAPIError
 
+from common import rate_limit
 from common.auth import Identity
 from common.config import Settings
-from common.errors import Forbidden
+from common.db import error_name, transaction
+from common.erasure_ledger import ledger
+from common.errors import Forbidden, Unauthenticated
+
+FOREIGN_KEY = "23503"
 
 Tier = Literal["free", "pro"]
 
@@ -27,28 +33,60 @@ class Account:
     tier: Tier
 
 
-# The policy shows a user to whoever proves this identity; setting app.user_id in the same statement saves a round trip.
-_ENTER = sa.text("""
-    select u.id, u.tenant_id, u.email, t.tier, set_config('app.user_id', cast(u.id as text), true)
-    from users u join tenants t on t.id = u.tenant_id
-    where u.issuer = :issuer and u.subject = :subject
+_PROVE = sa.text("select set_config('app.issuer', :issuer, true), set_config('app.subject', :subject, true)")
+# The policy shows a user to whoever proves this identity; setting app.user_id and counting the request in the same statement saves
+# two round trips.
+_ENTER = sa.text(f"""
+    with found as materialized (
+        select u.id, u.tenant_id, u.email, t.tier, set_config('app.user_id', cast(u.id as text), true)
+        from users u join tenants t on t.id = u.tenant_id
+        where u.issuer = :issuer and u.subject = :subject),
+    counted as ({rate_limit.COUNT})
+    select id, tenant_id, email, tier, requests from found, counted
 """)
 
 
 def enter(connection: Connection, identity: Identity, config: Settings, now: datetime) -> Account:
-    """The account of `identity`; the rest of the transaction sees that user's rows. An identity never seen before is refused
-    (Forbidden) or gets a Free tenant of its own, as the setting `first_login` says."""
-    connection.execute(
-        sa.text("select set_config('app.issuer', :issuer, true), set_config('app.subject', :subject, true)"),
-        {"issuer": identity.issuer, "subject": identity.subject},
-    )
-    found = connection.execute(_ENTER, {"issuer": identity.issuer, "subject": identity.subject}).first()
-    if found is None and config.first_login == "create_free":
-        _create_free(connection, identity, now)
-        found = connection.execute(_ENTER, {"issuer": identity.issuer, "subject": identity.subject}).first()
+    """The account of `identity`, with this request counted; the rest of the transaction sees that user's rows. An identity never seen
+    before is refused (Forbidden) or gets a Free tenant of its own, as the setting `first_login` says. Raises Unauthenticated for a token
+    from before its user's erasure, TooManyRequests."""
+    _refuse_erased(identity, config)
+    found = _find(connection, identity, now)
+    if found is None:
+        # Who is not there may have been erased a moment ago, by another instance.
+        _refuse_erased(identity, config, fresh=True)
+        if config.first_login == "create_free":
+            _create_free(connection, identity, now)
+            found = _find(connection, identity, now)
     if found is None:
         raise Forbidden("This account is not known here. Ask the operator to add it.")
+    rate_limit.check(found.requests, config.requests_per_minute, now)
     return Account(found.id, found.tenant_id, found.email, found.tier)
+
+
+def count_refused(identity: Identity, config: Settings, now: datetime) -> None:
+    """Count a request that was refused, and whose own count was rolled back with it. Raises TooManyRequests."""
+    with transaction("app") as connection:
+        if found := _find(connection, identity, now):
+            rate_limit.check(found.requests, config.requests_per_minute, now)
+
+
+def _find(connection: Connection, identity: Identity, now: datetime) -> Row[Any] | None:
+    who = {"issuer": identity.issuer, "subject": identity.subject}
+    connection.execute(_PROVE, who)
+    try:
+        return connection.execute(_ENTER, {**who, "minute": rate_limit.minute_of(now)}).first()
+    except DBAPIError as exc:
+        if error_name(exc) == FOREIGN_KEY:  # erased while we waited to count
+            raise Unauthenticated() from None
+        raise
+
+
+def _refuse_erased(identity: Identity, config: Settings, *, fresh: bool = False) -> None:
+    if kept := ledger(config):
+        erased_at = kept.erased_at(identity.issuer, identity.subject, fresh=fresh)
+        if erased_at is not None and identity.issued_at <= erased_at:
+            raise Unauthenticated("This sign-in is from before everything was erased. Sign in again.")
 
 
 def _create_free(connection: Connection, identity: Identity, now: datetime) -> None:

@@ -107,6 +107,9 @@ class Settings(BaseModel):
     retrieval_sink: Literal["postgres", "both"] = Field("postgres", description="Where retrieval events go")
     bigquery_dataset: str = Field("", description="`project.dataset` of the export; empty: no export")
     erasure_ledger: str = Field("", description="Where the erasure ledger is kept (path or gs:// object)")
+    backup_days: int = Field(
+        30, ge=0, description="Days until the last backup that holds an erased customer is gone"
+    )
     cors_origins: tuple[str, ...] = Field((), description="Origins whose pages may call; comma-separated")
     requests_per_minute: int = Field(60, ge=1, description="Requests a user may make in a minute")
 

@@ -19,7 +19,7 @@ from werkzeug.exceptions import MethodNotAllowed as WrongMethod
 from werkzeug.exceptions import NotFound as NoRoute
 from werkzeug.routing import Map, Rule
 
-from common import auth, clock, log
+from common import accounts, auth, clock, log
 from common.config import Settings, settings
 from common.errors import (
     AppError,
@@ -31,6 +31,7 @@ from common.errors import (
     TooLarge,
     UnsupportedMediaType,
 )
+from common.rate_limit import TooManyRequests
 from common.text import MAX_JSON_DEPTH, clean_json, to_json
 
 Gate = Literal["public", "customer", "admin", "internal"]
@@ -141,7 +142,13 @@ class Endpoints:
         elif endpoint.gate == "internal":
             caller = auth.internal(request.headers.get("Authorization"), config)
         body = json_body(request, endpoint.max_body) if request.method in ("POST", "PUT", "PATCH") else {}
-        result = endpoint.handler(Call(request, config, clock.now(), identity, caller, params, body))
+        call = Call(request, config, clock.now(), identity, caller, params, body)
+        try:
+            result = endpoint.handler(call)
+        except AppError as exc:
+            if identity is not None and exc.status < 500 and not isinstance(exc, TooManyRequests):
+                accounts.count_refused(identity, config, call.now)
+            raise
         return result if isinstance(result, Response) else json_response(result)
 
     def _match(self, request: Request) -> tuple[Endpoint, dict[str, str]]:

@@ -403,6 +403,12 @@ class BrainEntry(Base):
             postgresql_where=text("tenant_id = 'global'"),
         ),
         Index("ix_brain_entries_model", "embedding_model", postgresql_where=text("tenant_id = 'global'")),
+        # Deleting a message looks for the entries that were learned from it.
+        Index(
+            "ix_brain_entries_source",
+            "source_message_id",
+            postgresql_where=text("source_message_id is not null"),
+        ),
     )
     id: Mapped[UUID] = primary_key()
     tenant_id: Mapped[str]
@@ -513,6 +519,15 @@ class UsageCounter(Base):
     counter: Mapped[str]
     period: Mapped[date]
     used: Mapped[Decimal] = mapped_column(server_default="0")
+
+
+class RequestCount(Base):
+    """How many requests a user made in the minute of the last one; the next minute's first overwrites it."""
+
+    __tablename__ = "request_counts"
+    user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"), primary_key=True)
+    minute: Mapped[datetime]
+    requests: Mapped[int]
 
 
 class OutboxEvent(Base):

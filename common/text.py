@@ -13,10 +13,11 @@ from typing import Any
 MAX_JSON_DEPTH = 64
 
 _CONTROL = {c: None for c in range(32) if c not in (9, 10, 13)} | {127: None}
-# Zero-width characters, directional overrides, the BOM and the deprecated tag characters hide text from a reader
-# but not from a model.
+# Zero-width characters, fillers, directional overrides, the BOM, the deprecated tag characters and variation selectors (but the one that
+# emoji need) hide text from a reader but not from a model.
 _INVISIBLE = re.compile(
-    "[\u00ad\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\U000e0000-\U000e007f]"
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f"
+    "\u3164\ufe00-\ufe0e\ufeff\uffa0\U000e0000-\U000e007f\U000e0100-\U000e01ef]"
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -30,21 +31,67 @@ def clean_text(text: str) -> str:
 
 
 # A fence is `<data …>` to `</data>`; what could open or close one is defused, not removed, so that nothing left over can join into one.
-_FENCE = re.compile(r"<(?=[\s/]*data)", re.IGNORECASE)
+_FENCE = re.compile(r"[<＜﹤](?=[\s/]*data)", re.IGNORECASE)
 _ROLE = re.compile(r"^(\s*)(human|assistant|system|user|tool)(\s*):", re.IGNORECASE | re.MULTILINE)
 _SPECIAL_TOKEN = re.compile(r"<\|[^|>\n]{0,40}\|>|\[/?INST\]|<</?SYS>>", re.IGNORECASE)
 
 
 def sanitise(text: str, limit: int = 20_000) -> str:
     """`text` as it may stand in a later prompt: nothing invisible, no fence, role or special-token marker that could end its
-    quotation, at most `limit` characters. Sanitising twice changes nothing."""
+    quotation, secrets masked, at most `limit` characters. Sanitising twice changes nothing."""
     visible = _INVISIBLE.sub("", clean_text(unicodedata.normalize("NFC", text)))
-    while (
-        shorter := _SPECIAL_TOKEN.sub("", visible)
-    ) != visible:  # what is removed may have stood between halves of another
-        visible = shorter
+    # What is removed or masked may have stood between halves of another.
+    while (safer := _SPECIAL_TOKEN.sub("", mask_secrets(visible))) != visible:
+        visible = safer
     quoted = _ROLE.sub(r"\1\2\3" + "\u2236", _FENCE.sub("\u2039", visible))
     return quoted if len(quoted) <= limit else quoted[: limit - 1].rstrip() + "…"
+
+
+# Keys that say by their shape whose they are. High entropy alone is no sign: ids of messages, members and payments look like it too.
+_KEYS = re.compile(
+    r"""\b(?:
+        sk-[\w-]{20,} | (?:sk|rk)_(?:live|test)_\w{16,} | whsec_[\w+/=-]{20,}        # model vendors; Stripe
+      | A(?:KIA|SIA)[A-Z0-9]{16}\b | AIza[\w-]{35} | ya29\.[\w-]{20,}               # Amazon, Google
+      | gh[pousr]_\w{30,} | github_pat_\w{30,} | glpat-[\w-]{20,}                   # GitHub, GitLab
+      | xox[abeoprs]-[\w-]{10,} | SG\.[\w-]{16,}\.[\w-]{16,} | (?:npm|hf)_\w{30,}  # Slack, SendGrid, npm, Hugging Face
+      | eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]{8,}                                      # a signed token
+    )""",
+    re.VERBOSE | re.ASCII,
+)
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)", re.DOTALL
+)
+# What follows a name of secrets, and is no plain word: "password: required" stays.
+_NAMED = re.compile(
+    r"""(\bbearer\s+ | ://[^\s:/@]{0,64}: (?=[^\s/@]+@)
+       | \b(?:password|passwort|passwd|pwd|contraseña|mot\ de\ passe|senha|secret|api[_ -]?key|access[_ -]?token|auth[_ -]?token)["']?
+         \s{0,3}[:=]\s{0,3}["']?)
+       (?=[^\s"'\]]{0,80}[\d!#$%&*+?^~])([^\s"'<>\[\],;@]{6,})""",
+    re.IGNORECASE | re.VERBOSE,
+)
+# Thirteen to nineteen digits as cards write them, in one piece or in their groups.
+_CARD = re.compile(
+    r"(?<![\d.,])(?:\d{13,19}|\d{4}([ \u00a0-])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|\d{4}[ \u00a0-]\d{6}[ \u00a0-]\d{4,5})(?![\d])"
+)
+_ISSUED = re.compile(r"4(?:.{15}|.{18})|(?:5[1-5]|2[2-7]|6.).{14}|3[47].{13}|3[068].{12}|6.{15,18}")
+SECRET_MARK, CARD_MARK = "[secret removed]", "[card number removed]"
+
+
+def mask_secrets(text: str) -> str:
+    """`text` with marks in the place of keys, tokens, passwords that are called so, and card numbers. Other long numbers stay."""
+    for pattern in (_PRIVATE_KEY, _KEYS):
+        text = pattern.sub(SECRET_MARK, text)
+    text = _NAMED.sub(lambda found: found[1] + SECRET_MARK, text)
+    return _CARD.sub(lambda found: CARD_MARK if _is_card(found[0]) else found[0], text)
+
+
+def _is_card(written: str) -> bool:
+    """Whether these digits begin and are as many as an issuer's, and their check digit (Luhn) is right."""
+    digits = [int(c) for c in written if c.isdigit()]
+    if not _ISSUED.fullmatch("".join(map(str, digits))):
+        return False
+    doubled = (d if i % 2 == 0 else d * 2 - 9 * (d > 4) for i, d in enumerate(reversed(digits)))
+    return sum(doubled) % 10 == 0
 
 
 def fenced(name: str, text: str) -> str:

@@ -1,4 +1,4 @@
-"""`tenant`, `user`, `set-tier`, `dead-letters`: what an operator does to accounts and events."""
+"""`tenant`, `user`, `set-tier`, `erase`, `dead-letters`: what an operator does to accounts and events."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import uuid
 
 import sqlalchemy as sa
 
-from common import db, events
+from common import db, erasure, events
 from common.config import settings
 from common.errors import AppError, NotFound
 from common.text import to_json
@@ -35,6 +35,14 @@ def add_parsers(subparsers: argparse._SubParsersAction) -> None:
     tier.add_argument("tenant", type=uuid.UUID, metavar="TENANT_ID")
     tier.add_argument("tier", choices=("free", "pro"))
     tier.set_defaults(run=set_tier)
+
+    erase = subparsers.add_parser("erase", help="erase a user for good; prints the receipt")
+    whom = erase.add_mutually_exclusive_group(required=True)
+    whom.add_argument("--user", metavar="EMAIL", help="their e-mail address, or their id")
+    whom.add_argument(
+        "--reapply", action="store_true", help="after a restore: everyone whom the ledger names, again"
+    )
+    erase.set_defaults(run=erase_users)
 
     dead = subparsers.add_parser("dead-letters", help="events that failed five times")
     dead.add_argument("action", choices=("list", "replay"))
@@ -87,6 +95,22 @@ def set_tier(arguments: argparse.Namespace) -> int:
         if changed.rowcount != 1:
             raise NotFound(f"There is no tenant {arguments.tenant}.")
     print(f"Tenant {arguments.tenant} is {arguments.tier} now.")
+    return 0
+
+
+def erase_users(arguments: argparse.Namespace) -> int:
+    """Erase one user, or again everyone whom the ledger names. Fails when a receipt shows something left."""
+    with opened(arguments.data):
+        if arguments.reapply:
+            receipts = list(erasure.reapply(settings(), now()))
+            print(f"{len(receipts)} users were erased again.")
+        else:
+            with db.transaction("owner") as connection:
+                user_id = erasure.find_user(connection, arguments.user)
+            receipts = [erasure.erase_as_operator(user_id, settings(), now())]
+            print(receipts[0].model_dump_json(indent=2))
+    if not all(receipt.complete for receipt in receipts):
+        raise AppError("Something is left of an erased user: see the receipt, and treat it as an incident.")
     return 0
 
 

@@ -9,6 +9,7 @@ locals {
     MEMBERINTEL_RETRIEVAL_SINK         = var.warehouse.sink
     MEMBERINTEL_BIGQUERY_DATASET       = var.warehouse.export ? "${var.project_id}.${google_bigquery_dataset.warehouse.dataset_id}" : ""
     MEMBERINTEL_WRAP_UP_RETENTION_DAYS = tostring(var.retention.wrap_ups_days)
+    MEMBERINTEL_BACKUP_DAYS            = tostring(var.database.backups)
     MEMBERINTEL_OLD_DATA_HOURS         = tostring(var.owners.old_data_hours)
   }
 

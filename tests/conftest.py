@@ -12,12 +12,16 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from hypothesis import settings as hypothesis_settings
 from sqlalchemy import Engine
 
 from common.config import Settings
 from common.db import Role, make_engine
 from common.migrations import run as migrations
 from local import postgres
+
+hypothesis_settings.register_profile("untimed", deadline=None)  # no test asserts on time
+hypothesis_settings.load_profile("untimed")
 
 NOW = datetime(2026, 5, 12, 10, 0, tzinfo=UTC)
 

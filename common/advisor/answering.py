@@ -35,6 +35,7 @@ from common.llm.types import (
 from common.text import clean_text
 from common.tools.registry import spec
 from common.tools.run import NOTHING_TO_REMEMBER, Executed, run_tool
+from common.tools.types import Remembering
 
 MAX_TOOL_ROUNDS = 6
 MAX_OUTPUT_TOKENS = 2048
@@ -189,12 +190,18 @@ class Answering:
                 site=self._begun.site,
                 conversation_id=self._begun.conversation_id,
                 now=self._clock(),
-                remembering=replace(self.remembering, staged=self.staged()),
+                remembering=self._remembering(),
             )
             self.executed.append(done)
             yield done
             results.append(ToolResult(call.id, done.for_model, done.is_error))
         return results
+
+    def _remembering(self) -> Remembering:
+        """What may be kept by now: what a tool of this turn told is no more the customer's than what the prompt quotes."""
+        told = (done.for_model for done in self.executed if not done.is_error)
+        recalled = (*self.remembering.recalled, *told)
+        return replace(self.remembering, staged=self.staged(), recalled=recalled)
 
     def staged(self) -> tuple[dict[str, Any], ...]:
         """The changes that the tools staged, in order."""

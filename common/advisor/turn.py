@@ -176,6 +176,7 @@ class _Turn:
         return Remembering(
             allowed=self.begun.remember,
             most_memories=entitlements.LIMITS[self.begun.account.tier].memories,
+            said=tuple(m.text for m in context.messages if m.role == "user"),
             recalled=tuple(s.text for s in context.sections if s.name in QUOTED_SECTIONS),
         )
 

@@ -64,6 +64,7 @@ TABLES = (
     Table("retrieval_events", key=(("message_id", "uuid"), ("rank", "smallint"))),
     Table("usage_charges"),
     Table("usage_counters", owner="tenant_id = :tenant_id", key=(("counter", "text"), ("period", "date"))),
+    Table("request_counts", key=(("user_id", "uuid"),)),
     Table("outbox_events", rows=5),
     Table("access_log"),
 )

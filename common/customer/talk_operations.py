@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from common import erasure
 from common.customer import conversations as talks
 from common.customer import snapshots as stored
 from common.customer.api import Answer, Asked, Body, Operations
@@ -89,3 +90,10 @@ def export_everything(asked: Asked) -> Answer:
     """Everything stored about the customer, as one JSON document."""
     name = f"memberintel-{asked.now:%Y-%m-%d}.json"
     return Answer(pieces=export(asked.account, now=asked.now), file_name=name)
+
+
+@operations.add("DELETE", "/v1/me", answer=erasure.Receipt)
+def erase_me(asked: Asked) -> Answer:
+    """Erase the customer: everything stored about them, at once and for good. The receipt lists every table with what was deleted and what
+    a scan found left afterwards. Tokens from before are refused from now on."""
+    return Answer(erasure.erase(asked.connection, asked.user_id, asked.config, asked.now))

@@ -11,7 +11,7 @@ from datetime import date, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from common.text import count_tokens, one_line, to_json
+from common.text import count_tokens, one_line, sanitise, to_json
 from common.tools.registry import tools
 
 K = 5
@@ -67,7 +67,7 @@ def snapshot_line(snapshot: Snapshot, timezone: str) -> str:
 
 def _arguments(tool_input: Mapping[str, Any]) -> str:
     shown = ", ".join(f"{name}={to_json(value)}" for name, value in tool_input.items() if value is not None)
-    return one_line(shown, MAX_ARGUMENTS)
+    return one_line(sanitise(shown), MAX_ARGUMENTS)
 
 
 def _summary(snapshot: Snapshot, zone: ZoneInfo) -> str:
@@ -79,7 +79,8 @@ def _summary(snapshot: Snapshot, zone: ZoneInfo) -> str:
         summary = tool.summarise(dict(snapshot.signals), earlier, earlier_day) if tool else None
     except (LookupError, StopIteration, TypeError, ValueError):
         summary = None
-    return one_line(summary or generic_summary(dict(snapshot.signals), earlier, earlier_day), MAX_SUMMARY)
+    told = summary or generic_summary(dict(snapshot.signals), earlier, earlier_day)
+    return one_line(sanitise(told), MAX_SUMMARY)  # before the cut: half a key is not known for one
 
 
 def generic_summary(signals: dict[str, Any], earlier: dict[str, Any] | None, day: date | None) -> str:

@@ -13,8 +13,8 @@ from pydantic import BaseModel, ValidationError
 from common.llm.types import StopReason
 from common.memory.transcripts import Said, Transcript
 from common.memory.wrap_up_prompts import MAX_WORDS
-from common.memory.wrap_up_words import content_words, count_words
 from common.text import one_line, sanitise
+from common.words import content_words, count_words
 
 LISTS = ("decisions", "open_items", "new_context")
 SUMMARY_WORDS = 120

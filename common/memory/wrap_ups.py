@@ -17,8 +17,8 @@ from sqlalchemy import Connection, Row
 from common.errors import InvalidFields, NotFound, StaleVersion
 from common.memory.wrap_up_draft import ITEM_CHARACTERS, LISTS, SUMMARY_CHARACTERS
 from common.memory.wrap_up_prompts import MAX_WORDS
-from common.memory.wrap_up_words import count_words
 from common.text import one_line, sanitise, to_json
+from common.words import count_words
 
 
 @dataclass(frozen=True)

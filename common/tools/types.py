@@ -32,11 +32,13 @@ class Site:
 
 @dataclass(frozen=True)
 class Remembering:
-    """What a turn may keep of what it hears. `recalled` are the texts that the prompt quotes: they are remembered already, or are not the
+    """What a turn may keep of what it hears. `said` is what the customer themselves wrote in this conversation, as the prompt has it.
+    `recalled` are the texts that the prompt quotes, and the results of the turn's tools: they are remembered already, or are not the
     customer's. `staged` are the changes that earlier calls of the turn staged."""
 
     allowed: bool = True
     most_memories: int = 0
+    said: tuple[str, ...] = ()
     recalled: tuple[str, ...] = ()
     staged: tuple[dict[str, Any], ...] = ()
 

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Sequence
 from datetime import date
-from typing import IO, TYPE_CHECKING, Protocol, Self, cast
+from typing import IO, TYPE_CHECKING, Any, Protocol, Self, cast
 
 from common import log
 from common.config import Settings
-from common.errors import AppError, ConfigError
-from common.warehouse.schemas import Table
+from common.errors import AppError, ConfigError, Unavailable
+from common.warehouse.schemas import STREAM_TABLE, TABLES, Table
 
 if TYPE_CHECKING:
     from google.cloud import bigquery
 
 MAX_ATTEMPTS = 3
 LOAD_SECONDS = 600.0
+DELETE_BATCH = 10_000
 
 
 class LoadFailed(AppError):
@@ -117,6 +119,45 @@ class Warehouse:
         )
         rows = self._client.query_and_wait(sql, job_config=config, location=self._location)
         return {row["day"]: int(row["n"]) for row in rows}
+
+    def delete_user(self, user_id: uuid.UUID, message_ids: Sequence[uuid.UUID]) -> dict[str, tuple[int, int]]:
+        """Delete the user's rows from every table that names users, and those of their messages from the streamed one. Returns, by table,
+        how many rows were deleted and how many are left. Raises Unavailable."""
+        from google.api_core.exceptions import GoogleAPICallError
+        from google.cloud import bigquery
+
+        user = bigquery.ScalarQueryParameter("user_id", "STRING", str(user_id))
+        work: list[tuple[str, str, Any]] = [
+            (t.name, f"{t.partition} >= '1970-01-01' and user_id = @user_id", user)
+            for t in TABLES
+            if any(c.name == "user_id" for c in t.columns)
+        ]
+        for at in range(0, len(message_ids), DELETE_BATCH):
+            ids = [str(message_id) for message_id in message_ids[at : at + DELETE_BATCH]]
+            parameter = bigquery.ArrayQueryParameter("message_ids", "STRING", ids)
+            condition = "created_at >= '1970-01-01' and message_id in unnest(@message_ids)"
+            work.append((STREAM_TABLE, condition, parameter))
+        told: dict[str, tuple[int, int]] = {}
+        try:
+            for table, condition, parameter in work:
+                deleted = self._query(f"delete from `{self._dataset}.{table}` where {condition}", parameter)
+                found = self._query(
+                    f"select count(*) as n from `{self._dataset}.{table}` where {condition}", parameter
+                )
+                before = told.get(table, (0, 0))
+                told[table] = (
+                    before[0] + (deleted.num_dml_affected_rows or 0),
+                    before[1] + next(iter(found))["n"],
+                )
+        except GoogleAPICallError as exc:
+            raise Unavailable("The copy in BigQuery cannot be changed right now.") from exc
+        return told
+
+    def _query(self, sql: str, parameter: Any) -> Any:
+        from google.cloud import bigquery
+
+        config = bigquery.QueryJobConfig(query_parameters=[parameter])
+        return self._client.query_and_wait(sql, job_config=config, location=self._location)
 
 
 def load_config(table: Table) -> bigquery.LoadJobConfig:

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import functions_framework
@@ -110,7 +111,7 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Issuer, s
 
 @pytest.fixture
 def system(
-    database: Database, issuer: tuple[Issuer, str], monkeypatch: pytest.MonkeyPatch
+    database: Database, issuer: tuple[Issuer, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[System]:
     yield from running_system(database, issuer, monkeypatch)
 
@@ -124,6 +125,8 @@ def running_system(
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MEMBERINTEL_DATABASE_URL", database.server.url(database.name))
     monkeypatch.setenv("MEMBERINTEL_EMBEDDING_MODEL", "hashed")
+    monkeypatch.setenv("MEMBERINTEL_ERASURE_LEDGER", str(tmp_path / "erasures.jsonl"))
+    monkeypatch.setenv("MEMBERINTEL_REQUESTS_PER_MINUTE", "100000")  # tests are faster than people
     settings.cache_clear()
     db.engine.cache_clear()
     publisher = Recorder()

@@ -26,6 +26,12 @@ from tests.functions.scripted import ScriptedModel, play
 from tests.functions.site import load_small_site
 
 ROOT = Path(__file__).parents[2]
+# What the customer says where the test is about what becomes of it: a model can keep nothing else.
+SAID = (
+    "Please remember what I said: I am Dana, run a yoga club and live in Hamburg. I prefer short answers. We sell courses, coaching and"
+    " books; courses start in spring; we close in August and May. My newsletter goes out on Tuesdays. A sixth thing to know: old facts are"
+    " wrong."
+)
 
 
 def keep(content: str, target: str = "memory", operation: str = "append", **more: Any) -> ToolCall:
@@ -99,7 +105,7 @@ def test_texts_are_embedded_while_no_connection_is_held(
 
     monkeypatch.setattr(turn, "embedder", lambda _config: Watched())
     play(monkeypatch, [keep("Prefers short answers."), keep("Sells courses.")], ["Noted."])
-    system.chat("Please remember what I said")
+    system.chat(SAID)
     assert held == [0]
     assert len(memories(system)) == 2
 
@@ -114,7 +120,7 @@ def test_a_memory_is_kept_without_a_vector_while_the_embedding_model_is_away(
 
     monkeypatch.setattr(turn, "embedder", lambda _config: Away())
     play(monkeypatch, [keep("Prefers short answers.")], ["Noted."])
-    assert system.chat("Please remember what I said").json["status"] == "complete"
+    assert system.chat(SAID).json["status"] == "complete"
     assert system.database.scalar("select embedding is null from brain_entries") is True
 
 
@@ -127,7 +133,7 @@ def test_what_is_remembered_reaches_the_users_other_conversations_and_nobody_els
         keep("Newsletter goes out on Tuesdays."),
     ]
     play(monkeypatch, calls, ["Noted."])
-    first = system.chat("Please remember what I said").json
+    first = system.chat(SAID).json
     assert told(first) == ["", "", ""]
     model = play(monkeypatch, ["I see."])
     second = system.chat("What do you think about my newsletter?").json
@@ -150,7 +156,7 @@ def test_a_turn_that_broke_off_keeps_what_was_staged_and_one_that_never_was_does
         raise ProviderError("gone")
 
     play(monkeypatch, [keep("Prefers short answers.")], ["Not", breaks])
-    assert system.chat("Please remember what I said").json["status"] == "interrupted"
+    assert system.chat(SAID).json["status"] == "interrupted"
     assert memories(system) == ["Prefers short answers."]
     play(monkeypatch, [breaks])
     assert system.chat("Please remember something else").status_code == 503
@@ -171,7 +177,7 @@ def test_at_the_limit_the_model_is_told_the_entries_and_replaces_one(
         [keep("A sixth thing to know.", operation="replace", entry_id=ids[2])],
         ["Noted."],
     )
-    answer = system.chat("Please remember what I said").json
+    answer = system.chat(SAID).json
     full, taken = told(answer)
     assert "full (5 of 5)" in full
     assert all(f"{entry_id}: Old fact number" in full for entry_id in ids)
@@ -194,7 +200,7 @@ def test_what_the_same_turn_staged_counts_towards_the_limit(
         keep("Lives in Hamburg."),
     ]
     play(monkeypatch, calls, ["Noted."])
-    answers = told(system.chat("Please remember what I said").json)
+    answers = told(system.chat(SAID).json)
     assert [bool(a) for a in answers] == [False, True, False, False]
     assert len(memories(system)) == 5
 
@@ -206,7 +212,7 @@ def test_an_entry_that_is_not_the_customers_cannot_be_named(
     theirs = put_memory(system, "Their fact", system.other)
     wrong = [theirs, str(uuid.uuid4()), "not an id", None]
     play(monkeypatch, [keep("Mine now.", operation="replace", entry_id=i) for i in wrong], ["Sorry."])
-    answers = told(system.chat("Please change what you remember").json)
+    answers = told(system.chat(f"{SAID} Please change what you remember: mine now").json)
     assert len(set(answers)) == 1
     assert mine in answers[0]
     assert "Their fact" not in answers[0]
@@ -236,10 +242,14 @@ def test_an_entry_that_was_deleted_meanwhile_costs_the_change_and_not_the_answer
         [change, keep("Sells courses.", "soul")],
         [lambda: system.database.run(delete), "Noted."],
     )
-    answer = system.chat("Please remember the new price", turn_id="t-1").json
+    answer = system.chat(
+        "Please remember the new price: the Gold plan costs 60 euros. We sell courses.", turn_id="t-1"
+    ).json
     _kept_with_a_note(system, answer, "no such memory")
     assert document(system, "soul") == "Sells courses."
-    again = system.chat("Please remember the new price", turn_id="t-1").json
+    again = system.chat(
+        "Please remember the new price: the Gold plan costs 60 euros. We sell courses.", turn_id="t-1"
+    ).json
     assert again["not_saved"] == answer["not_saved"]
 
 
@@ -253,7 +263,7 @@ def test_a_memory_that_another_tab_filled_meanwhile_costs_the_change_and_not_the
             put_memory(system, f"Other fact number {name}")
 
     play(monkeypatch, [keep("Prefers short answers.")], [fill, "Noted."])
-    _kept_with_a_note(system, system.chat("Please remember what I said").json, "full: 5 entries")
+    _kept_with_a_note(system, system.chat(SAID).json, "full: 5 entries")
     assert len(memories(system)) == 5
 
 
@@ -262,7 +272,7 @@ def test_a_failing_statement_costs_the_change_and_not_the_answer(
 ) -> None:
     revoke = "revoke insert on brain_entries from memberintel_app"
     play(monkeypatch, [keep("Prefers short answers.")], [lambda: system.database.run(revoke), "Noted."])
-    _kept_with_a_note(system, system.chat("Please remember what I said").json, "could not be saved")
+    _kept_with_a_note(system, system.chat(SAID).json, "could not be saved")
 
 
 def test_a_connection_lost_while_a_change_is_written_costs_neither_the_change_nor_the_answer(
@@ -282,7 +292,7 @@ def test_a_connection_lost_while_a_change_is_written_costs_neither_the_change_no
 
     monkeypatch.setattr(remembering, "add_memory", cut_once)
     play(monkeypatch, [keep("Prefers short answers.")], ["Noted."])
-    answer = system.chat("Please remember what I said").json
+    answer = system.chat(SAID).json
     assert (answer["status"], answer["text"]) == ("complete", "Noted.")
     assert cuts == []
     assert "not_saved" not in answer
@@ -300,11 +310,11 @@ def test_a_document_that_the_customer_edited_meanwhile_is_not_written_over(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play(monkeypatch, [keep("We sell courses.", "bible")], ["Noted."])
-    system.chat("Please remember what I said")
+    system.chat(SAID)
     system.database.run("delete from messages where role = 'assistant'")
     change = keep("We sell courses and coaching.", "bible", "replace")
     play(monkeypatch, [change], [_edit_bible(system, "We sell books."), "Noted."])
-    _kept_with_a_note(system, system.chat("Please remember what I said now").json, "changed since")
+    _kept_with_a_note(system, system.chat(f"{SAID} Now!").json, "changed since")
     assert document(system) == "We sell books."
 
 
@@ -312,11 +322,11 @@ def test_an_addition_goes_to_the_document_as_the_customer_left_it(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play(monkeypatch, [keep("We sell courses.", "bible")], ["Noted."])
-    system.chat("Please remember what I said")
+    system.chat(SAID)
     play(
         monkeypatch, [keep("We close in August.", "bible")], [_edit_bible(system, "We sell books."), "Noted."]
     )
-    assert "not_saved" not in system.chat("Please remember what I said now").json
+    assert "not_saved" not in system.chat(f"{SAID} Now!").json
     assert document(system) == "We sell books.\n\nWe close in August."
 
 
@@ -329,10 +339,10 @@ def test_a_document_is_read_modified_and_written_within_one_turn(
         keep("We close in May.", "bible", "delete"),
         keep("We sell courses and coaching.", "bible", "replace"),
         keep("We sell courses and coaching.", "bible", "append"),
-        keep("x" * 8_000, "bible", "append"),
+        keep("We sell courses. " * 470, "bible", "append"),
     ]
     play(monkeypatch, calls, ["Noted."])
-    answer = system.chat("Please remember what I said").json
+    answer = system.chat(SAID).json
     refusals = ["", "", "word for word", "", "says that already", "beyond 8000 characters"]
     for said, expected in zip(told(answer), refusals, strict=True):
         assert (expected in said) if expected else said == ""
@@ -397,7 +407,9 @@ def test_a_wrap_up_and_an_article_and_a_memory_that_are_echoed_back_create_no_en
     ]
     better = keep("Prefers short answers in German and English.", operation="replace", entry_id=entry)
     play(monkeypatch, [*map(keep, echoes), better], ["No."])
-    answer = system.chat("What do you advise me about churn and a welcome call?").json
+    answer = system.chat(
+        "I speak English and German. What do you advise me about churn and a welcome call?"
+    ).json
     assert [bool(said) for said in told(answer)] == [True] * 5 + [False], told(answer)
     assert memories(system) == ["Prefers short answers in German and English."]
 

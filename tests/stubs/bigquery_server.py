@@ -83,7 +83,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.state.uploads[upload] = json.loads(body)
             self._answer(200, {}, {"Location": f"http://{self.headers['Host']}/uploads/{upload}"})
         elif self.path.split("?")[0].endswith("/queries"):
-            self._answer(200, self._query(json.loads(body)))
+            try:
+                self._answer(200, self._query(json.loads(body)))
+            except ConnectionAbortedError as exc:
+                self._answer(403, _error("accessDenied", str(exc)))
         else:
             self._answer(404, _error("notFound", "no such method"))
 
@@ -117,8 +120,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(404, _error("notFound", "no such resource"))
 
     def _query(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Rows by day of the table that the query names, each event once."""
+        """Rows by day of the table that the query names, each event once; or an erasure's deletion, and the count after it."""
         table = request["query"].split("`")[1].rsplit(".", 1)[-1]
+        if " in unnest(@message_ids)" in request["query"] or " = @user_id" in request["query"]:
+            return self._erasure(request, table)
         bounds = {p["name"]: p["parameterValue"]["value"] for p in request["queryParameters"]}
         by_day: dict[str, set[tuple[str, str]]] = {}
         for row in self.state.rows(table):
@@ -134,6 +139,35 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             "schema": {"fields": fields},
             "rows": rows,
             "totalRows": str(len(rows)),
+        }
+
+    def _erasure(self, request: dict[str, Any], table: str) -> dict[str, Any]:
+        if reason := self.state.fail(table):
+            raise ConnectionAbortedError(reason)
+        assert ">= '1970-01-01'" in request["query"], "the tables require a filter on their partition"
+        (parameter,) = request["queryParameters"]
+        value = parameter["parameterValue"]
+        wanted = {v["value"] for v in value.get("arrayValues", [value])}
+        column = {"user_id": "user_id", "message_ids": "message_id"}[parameter["name"]]
+        found = 0
+        for (name, day), rows in self.state.partitions.items():
+            if name == table:
+                kept = [row for row in rows if row[column] not in wanted]
+                found += len(rows) - len(kept)
+                if request["query"].startswith("delete"):
+                    self.state.partitions[name, day] = kept
+        answer = {
+            "jobComplete": True,
+            "jobReference": {"projectId": "p", "jobId": uuid.uuid4().hex, "location": LOCATION},
+        }
+        if request["query"].startswith("delete"):
+            return {**answer, "numDmlAffectedRows": str(found)}
+        fields = [{"name": "n", "type": "INTEGER"}]
+        return {
+            **answer,
+            "schema": {"fields": fields},
+            "rows": [{"f": [{"v": str(found)}]}],
+            "totalRows": "1",
         }
 
     def _answer(self, status: int, document: dict[str, Any], headers: dict[str, str] | None = None) -> None:

@@ -23,8 +23,8 @@ from common.memory.wrap_up_draft import (
     read_draft,
     shortened,
 )
-from common.memory.wrap_up_words import content_words, count_words
 from common.text import count_tokens, plain_tokens
+from common.words import content_words, count_words
 from evals.suites.wrap_ups import task
 from tests.stubs.wrap_up_answers import wrap_up_json
 

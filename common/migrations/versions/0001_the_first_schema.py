@@ -93,6 +93,16 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_users_tenant_id"), "users", ["tenant_id"], unique=False)
     op.create_table(
+        "request_counts",
+        sa.Column("user_id", sa.Uuid(), nullable=False),
+        sa.Column("minute", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("requests", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["user_id"], ["users.id"], name=op.f("fk_request_counts_user_id_users"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("user_id", name=op.f("pk_request_counts")),
+    )
+    op.create_table(
         "access_log",
         sa.Column("id", sa.Uuid(), server_default=sa.text("gen_random_uuid()"), nullable=False),
         sa.Column("actor", sa.Text(), nullable=False),
@@ -695,6 +705,13 @@ def upgrade() -> None:
         ["embedding_model"],
         unique=False,
         postgresql_where=sa.text("tenant_id = 'global'"),
+    )
+    op.create_index(
+        "ix_brain_entries_source",
+        "brain_entries",
+        ["source_message_id"],
+        unique=False,
+        postgresql_where=sa.text("source_message_id is not null"),
     )
     op.create_index(op.f("ix_brain_entries_user_id"), "brain_entries", ["user_id"], unique=False)
     op.create_table(

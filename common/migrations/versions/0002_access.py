@@ -62,6 +62,7 @@ RULES: list[tuple[str, str, str, str, str | None]] = [
     (APP, "brain_terms", R, ALL, None),
     (APP, "access_log", R, OWN, None),  # who looked at what is theirs is part of a customer's export
     (APP, "retrieval_events", "select insert", OWN, None),
+    (APP, "request_counts", "select insert update", OWN, None),
     (
         APP,
         "usage_counters",
@@ -148,6 +149,116 @@ SPENT_SINCE = """
     as $$ select coalesce(sum(coalesce(cost_usd, reserved_usd)), 0) from usage_charges where created_at >= moment $$
 """
 
+# Within `erase_user` the tables' owner sees everything, and may lock what turns and consumers lock.
+ERASING = "current_setting('app.erasing', true) = 'on'"
+LOCKED_BY_ERASURE = ("conversations", "sessions", "outbox_events")
+
+# Erasing asks of every row whether it still holds anything of a user, which no customer's role may. So the owner does it, for the
+# transaction's own user only, and looks for what it found itself: the function answers no question about anybody else.
+ERASE_USER = """
+    create function erase_user(erased uuid) returns jsonb
+    language plpgsql security definer set search_path = public, pg_temp
+    as $$
+    declare
+        person record;
+        one record;
+        alone boolean;
+        counted bigint;
+        some_ids uuid[];
+        ids uuid[] := array[erased];
+        words text[];
+        told jsonb := '{}';
+    begin
+        if erased is distinct from nullif(current_setting('app.user_id', true), '')::uuid then
+            raise insufficient_privilege using message = 'only the user of the transaction can be erased';
+        end if;
+        perform set_config('app.erasing', 'on', true);
+        -- Who has one of these locked is about to write, and waits for no row that is locked here yet.
+        perform from conversations where user_id = erased order by id for update;
+        perform from sessions where user_id = erased order by id for update;
+        perform from outbox_events where user_id = erased order by id for update;
+        select * into person from users where id = erased for update;
+        if person.id is null then
+            return null;
+        end if;
+        perform from tenants where id = person.tenant_id for update;
+        alone := not exists (select from users where tenant_id = person.tenant_id and id <> erased);
+        if alone then
+            ids := ids || person.tenant_id;
+        end if;
+
+        -- What is theirs: how much, under which ids, and the words that would give them away elsewhere.
+        for one in select * from erasable_tables() loop
+            counted := 0;
+            if one.of_user then
+                execute format('select count(*), array_agg(%s) from %I where user_id = $1',
+                               case when one.has_id then 'id' else 'null::uuid' end, one.name)
+                    into counted, some_ids using erased;
+                ids := ids || array_remove(some_ids, null);
+            elsif one.of_tenant and one.name <> 'users' and alone then
+                execute format('select count(*) from %I where tenant_id = $1', one.name) into counted using person.tenant_id;
+            elsif one.name = 'users' or (one.name = 'tenants' and alone) then
+                counted := 1;
+            end if;
+            told := told || jsonb_build_object(one.name, jsonb_build_object('deleted', counted));
+        end loop;
+        select array_agg(distinct lower(w)) into words
+        from (select unnest(array[person.email, person.subject, person.id::text]) as w
+              union all
+              (select left(text, 60) from messages where user_id = erased and role = 'user' and length(text) >= 30
+               order by created_at desc limit 200)) as given
+        where length(w) >= 6;
+
+        delete from users where id = erased;
+        if alone then
+            delete from tenants where id = person.tenant_id;
+        else  -- a tenant that a first login made is called by its first user's address
+            update tenants set name = id::text
+            where id = person.tenant_id and length(person.email) > 0 and strpos(lower(name), lower(person.email)) > 0;
+        end if;
+
+        -- Every row of every table: ids in all of them, words in those that belong to nobody. What another customer wrote is theirs, and
+        -- the knowledge base is published.
+        for one in select * from erasable_tables() loop
+            execute format(
+                'select count(*) from %I x where %s or (%s and (
+                    exists (select from unnest($2) w where strpos(%s, w) > 0)
+                    or exists (select from regexp_matches(%s, ''[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}'', ''g'') m
+                               where m[1]::uuid in (select unnest($1)))))',
+                one.name, one.has_ids,
+                case when one.name in ('brain_entries', 'brain_terms') then 'false' when one.of_user then 'x.user_id is null'
+                     else 'true' end,
+                one.all_text, one.all_text)
+                into counted using ids, words;
+            told := jsonb_set(told, array[one.name, 'left'], to_jsonb(counted));
+        end loop;
+        perform set_config('app.erasing', '', true);
+        return jsonb_build_object('issuer', person.issuer, 'subject', person.subject, 'tables', told);
+    end $$
+"""
+
+# The tables, found in the catalogue so that a new one cannot be forgotten: whose their rows are, the condition that one of the ids `$1`
+# stands in a column, and all their text. Left out is what follows from the same row (search words, vectors).
+ERASABLE_TABLES = """
+    create function erasable_tables() returns table (
+        name name, of_user boolean, of_tenant boolean, has_id boolean, has_ids text, all_text text)
+    language sql stable set search_path = public, pg_temp
+    as $$
+        select c.relname,
+               bool_or(a.attname = 'user_id'),
+               bool_or(a.attname = 'tenant_id' and t.typname = 'uuid'),
+               bool_or(a.attname = 'id' and t.typname = 'uuid'),
+               coalesce(string_agg(format('x.%I in (select unnest($1))', a.attname), ' or ') filter (where t.typname = 'uuid'), 'false'),
+               coalesce('lower(concat_ws('' '', ' || string_agg(format('x.%I::text', a.attname), ', ')
+                   filter (where t.typcategory not in ('N', 'B', 'D', 'T') and t.typname not in ('uuid', 'vector')) || '))', '''''')
+        from pg_class c
+        join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
+        join pg_type t on t.oid = a.atttypid
+        where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p') and c.relname <> 'alembic_version'
+        group by c.relname order by c.relname
+    $$
+"""
+
 
 def upgrade() -> None:
     connection = op.get_bind()
@@ -155,6 +266,13 @@ def upgrade() -> None:
     for table in sorted(set(tables) - {"alembic_version"}):
         op.execute(f"alter table {table} enable row level security")
         op.execute(f"alter table {table} force row level security")
+        op.execute(
+            f"create policy erasure_reads on {table} for select to memberintel_owner using ({ERASING})"
+        )
+    for table in LOCKED_BY_ERASURE:
+        op.execute(
+            f"create policy erasure_locks on {table} for update to memberintel_owner using ({ERASING}) with check (false)"
+        )
     for role in (APP, JOBS, SWEEP, ADMIN):
         op.execute(f"grant usage on schema public to memberintel_{role}")
         op.execute(f"grant select on alembic_version to memberintel_{role}")
@@ -169,3 +287,7 @@ def upgrade() -> None:
     op.execute(SPENT_SINCE)
     op.execute("revoke all on function spent_since from public")
     op.execute("grant execute on function spent_since to memberintel_app, memberintel_jobs")
+    for function in (ERASABLE_TABLES, ERASE_USER):
+        op.execute(function.replace(":", "\\:"))
+    op.execute("revoke all on function erase_user, erasable_tables from public")
+    op.execute("grant execute on function erase_user to memberintel_app")

@@ -1,4 +1,4 @@
-"""Words as a wrap-up counts and compares them, in languages with spaces and without."""
+"""Words, counted and compared, in languages with spaces and without."""
 
 from __future__ import annotations
 
