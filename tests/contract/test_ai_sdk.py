@@ -18,7 +18,6 @@ from typing import Any
 
 import pytest
 
-from tests.contract.versions import note_version
 from tests.e2e.conftest import Running, start
 from tests.stubs.anthropic_server import Reply, Scripted, api_error, message, scripted, stream_error
 
@@ -121,8 +120,6 @@ class Client:
 
 @pytest.fixture(params=["ai", "ai-5"])
 def client(request: pytest.FixtureRequest, sdk_folder: Path, running: Running) -> Client:
-    installed = json.loads((sdk_folder / "node_modules" / request.param / "package.json").read_text())
-    note_version(f"npm `ai` {installed['version'].split('.')[0]} (AI SDK)", installed["version"])
     return Client(sdk_folder, request.param, running)
 
 

@@ -23,7 +23,7 @@ from common.sites.imports.values import (
     DecimalMark,
     Fault,
     date_order_of,
-    decimal_mark_of,
+    decimal_mark_shown,
     parse_currency,
     parse_moment,
     parse_money,
@@ -245,7 +245,7 @@ def settle(
     seen: dict[str, dict[str, str]] = {"date": {}, "amount": {}}
     showing = [
         (i, name, what, shows)
-        for what, names, shows in (("date", dates, date_order_of), ("amount", amounts, decimal_mark_of))
+        for what, names, shows in (("date", dates, date_order_of), ("amount", amounts, decimal_mark_shown))
         for i, name in enumerate(header)
         if name in names
     ]

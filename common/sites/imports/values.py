@@ -139,6 +139,18 @@ _AMOUNT = re.compile(
 
 
 @functools.lru_cache(_REMEMBERED)
+def decimal_mark_shown(text: str) -> DecimalMark | Literal["either"] | None:
+    """The same as `decimal_mark_of`; None for what is no amount at all, which settles nothing for the others."""
+    mark = decimal_mark_of(text)
+    if mark is None or mark == "either":
+        return mark
+    try:
+        parse_money(text, "KWD", mark)  # a currency with as many places as there are
+    except Fault:
+        return None
+    return mark
+
+
 def decimal_mark_of(text: str) -> DecimalMark | Literal["either"] | None:
     """What an amount shows about the decimal mark: one of both, 'either' for 1.234 or 1,234, None where it does not matter."""
     number = "".join(re.findall(r"[\d.,]", text))
