@@ -125,7 +125,7 @@ def running_system(
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MEMBERINTEL_DATABASE_URL", database.server.url(database.name))
     monkeypatch.setenv("MEMBERINTEL_EMBEDDING_MODEL", "hashed")
-    monkeypatch.setenv("MEMBERINTEL_ERASURE_LEDGER", str(tmp_path / "erasures.jsonl"))
+    monkeypatch.setenv("MEMBERINTEL_ERASURE_LEDGER", str(signer.jwks.parent / f"{database.name}.jsonl"))
     monkeypatch.setenv("MEMBERINTEL_REQUESTS_PER_MINUTE", "100000")  # tests are faster than people
     settings.cache_clear()
     db.engine.cache_clear()
