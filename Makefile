@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow lint bench evals lock clean
+.PHONY: help setup run test test-slow lint evals lock clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -20,13 +20,17 @@ $(DONE): requirements.txt requirements-dev.txt pyproject.toml
 	touch $(DONE)
 
 run: $(DONE)  ## the whole system on an embedded PostgreSQL, with demo data
-	$(BIN)/memberintel run
+	$(BIN)/memberintel run $(ARGS)
 
 test: $(DONE) lint  ## every test but the slow ones
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: $(DONE)  ## what needs emulators, browsers or long campaigns
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
+
+evals: $(DONE)  ## the labelled suites that exist so far, with the offline model
+	$(BIN)/python -m evals.suites.router.task
+	$(BIN)/python -m evals.suites.wrap_ups.task
 
 lint: $(DONE)  ## style, types and the direction of imports
 	$(BIN)/ruff check .

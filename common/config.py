@@ -79,7 +79,9 @@ class Settings(BaseModel):
     wrap_up_fallback_model: str = Field(
         "", description="`provider:model` when the wrap-up model is overloaded"
     )
-    model_timeout_seconds: float = Field(60.0, gt=0, description="Longest wait for a model's next event")
+    model_timeout_seconds: float = Field(
+        60.0, gt=0, le=3600, description="Longest wait for a model's next event"
+    )
     daily_spend_stop_usd: float = Field(
         200.0, ge=0, description="Model spend a day, over all tenants, at which calls stop"
     )
@@ -91,13 +93,17 @@ class Settings(BaseModel):
     recall_gate: bool = Field(
         False, description="Inject the recall block only when the query looks like recall"
     )
-    quiet_minutes: float = Field(30.0, gt=0, description="Quiet time after which a session has ended")
-    quiet_minutes_elsewhere: float = Field(
-        2.0, gt=0, description="The same once the user has started another conversation"
+    quiet_minutes: float = Field(
+        30.0, gt=0, le=10_080, description="Quiet time after which a session has ended"
     )
-    turn_seconds: float = Field(240.0, gt=1, description="Longest turn")
-    wrap_up_retention_days: int = Field(365, ge=1, description="How long wrap-ups are kept")
-    old_data_hours: float = Field(48.0, gt=0, description="Age of a site's data that raises an alert")
+    quiet_minutes_elsewhere: float = Field(
+        2.0, gt=0, le=10_080, description="The same once the user has started another conversation"
+    )
+    turn_seconds: float = Field(240.0, gt=1, le=3600, description="Longest turn")
+    wrap_up_retention_days: int = Field(365, ge=1, le=36_500, description="How long wrap-ups are kept")
+    old_data_hours: float = Field(
+        48.0, gt=0, le=87_600, description="Age of a site's data that raises an alert"
+    )
     retrieval_sink: Literal["postgres", "both"] = Field("postgres", description="Where retrieval events go")
     bigquery_dataset: str = Field("", description="`project.dataset` of the export; empty: no export")
     erasure_ledger: str = Field("", description="Where the erasure ledger is kept (path or gs:// object)")

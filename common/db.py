@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import pg8000
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
 from sqlalchemy.engine.interfaces import ExceptionContext
 
-from common.config import Settings, settings
-from common.errors import NotFound, Unavailable
+from common.config import Settings, settings, variable
+from common.errors import ConfigError, NotFound, Unavailable
 
 Role = Literal["app", "jobs", "sweep", "admin_read", "owner"]
 ROLE_NAMES: dict[Role, str] = {
@@ -49,7 +50,10 @@ def make_engine(config: Settings, role: Role, *, pool_size: int | None = None) -
         "pool_recycle": 1800,
         "pool_pre_ping": False,  # a round trip a checkout; `run` retries once on a dead connection instead
         "query_cache_size": 500,
+        "hide_parameters": True,  # what a customer wrote would stand in the text of an error
     }
+    # Of a connection that died it prints the whole error, and a server's error may quote a value; `common.log` says what is needed.
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
     startup = {
         "statement_timeout": str(config.statement_timeout_ms),
         "idle_in_transaction_session_timeout": "60000",
@@ -58,7 +62,10 @@ def make_engine(config: Settings, role: Role, *, pool_size: int | None = None) -
     if config.cloud_sql_instance:
         made = sa.create_engine("postgresql+pg8000://", creator=_cloud_sql(config, name, startup), **options)
     else:
-        url = sa.make_url(config.database_url).set(username=ROLE_NAMES[role])
+        try:
+            url = sa.make_url(config.database_url).set(username=ROLE_NAMES[role])
+        except sa.exc.ArgumentError:
+            raise ConfigError(f"{variable('database_url')} is no SQLAlchemy URL.") from None
         made = sa.create_engine(
             url, connect_args={"startup_params": startup, "application_name": name}, **options
         )
@@ -198,7 +205,13 @@ def set_user(connection: Connection, user_id: uuid.UUID) -> None:
     connection.execute(sa.text("select set_config('app.user_id', :user_id, true)"), {"user_id": str(user_id)})
 
 
-def copy_out(connection: Connection, sql: str, out: BinaryIO) -> int:
+class Writer(Protocol):
+    """Takes bytes."""
+
+    def write(self, data: bytes, /) -> object: ...
+
+
+def copy_out(connection: Connection, sql: str, out: Writer) -> int:
     """Run `sql`, a `copy (…) to stdout`, and write what it gives to `out`; returns the number of rows. Discards the connection on any
     error, for a copy that breaks off leaves it out of step."""
     try:

@@ -6,7 +6,6 @@ A published message carries an event's id, type and version, never content or a 
 from __future__ import annotations
 
 import base64
-import binascii
 import functools
 import json
 import urllib.request
@@ -283,9 +282,8 @@ def postpone_event(event: Event, *, now: datetime, source: Engine | None = None)
 def read_push(body: dict[str, Any]) -> Event:
     """The event in a Pub/Sub push envelope. Raises InvalidRequest for anything else, which no retry would mend."""
     try:
-        message = json.loads(base64.b64decode(body["message"]["data"], validate=True))
-        return Event(uuid.UUID(message["id"]), str(message["type"]), int(message["version"]))
-    except (KeyError, TypeError, ValueError, binascii.Error):
+        return decode(base64.b64decode(body["message"]["data"], validate=True))
+    except (KeyError, TypeError, ValueError):
         raise InvalidRequest("This is no Pub/Sub push message of ours.") from None
 
 
@@ -297,6 +295,15 @@ def write_push(event: Event) -> dict[str, Any]:
 def encode(event: Event) -> bytes:
     """The bytes that are published for `event`."""
     return to_json({"id": str(event.id), "type": event.type, "version": event.version}).encode()
+
+
+def decode(message: bytes) -> Event:
+    """The event in the bytes that `encode` made. Raises ValueError for any others."""
+    try:
+        fields = json.loads(message)
+        return Event(uuid.UUID(fields["id"]), str(fields["type"]), int(fields["version"]))
+    except (AttributeError, KeyError, TypeError, RecursionError, OverflowError) as exc:
+        raise ValueError("no event of ours") from exc
 
 
 class PubSubPublisher:

@@ -5,6 +5,7 @@ With `common.auth` the only place that turns an HTTP request into a call of the 
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -165,13 +166,18 @@ class Endpoints:
 
 def json_body(request: Request, max_body: int) -> dict[str, Any]:
     """The JSON object in the body of `request`. Raises the 400, 413 or 415 that fits what else it is."""
+    too_large = TooLarge(f"The body may hold {max_body} bytes.")
     if request.content_length is not None and request.content_length > max_body:
-        raise TooLarge(f"The body may hold {max_body} bytes.")
-    request.max_content_length = max_body
+        raise too_large
+    request.max_content_length = max_body + 1  # without a length, what comes is cut there, not always refused
     try:
         raw = request.get_data(cache=False)
     except RequestEntityTooLarge:
-        raise TooLarge(f"The body may hold {max_body} bytes.") from None
+        raise too_large from None
+    except Exception:  # the server's own parser: a chunk without its size, a client that left
+        raise InvalidRequest("The body could not be read.") from None
+    if len(raw) > max_body:
+        raise too_large
     if not raw:
         return {}
     if request.mimetype != "application/json":
@@ -261,6 +267,8 @@ def _encoded(parts: Iterable[str]) -> Iterator[bytes]:
 
 
 def _finish(response: Response, request: Request, config: Settings) -> Response:
+    # functions-framework reads what is left of the body once there is an answer: all of it, into memory, also of a caller who was refused.
+    request.stream = io.BytesIO()
     for name, value in _HEADERS.items():
         response.headers.setdefault(name, value)
     origin = request.headers.get("Origin")

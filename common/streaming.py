@@ -15,11 +15,11 @@ HEARTBEAT_SECONDS = 10.0
 
 
 class Background(Generic[T]):
-    """The events of `make` (called with a function that says whether to stop), produced in a thread.
+    """The events of `make` (called with a function that says whether to stop), produced in a thread from `with` on.
 
     Iterating yields the events, and None after each `heartbeat` seconds of silence. `on_heartbeat` is called at most that often, also
-    while events flow; when it returns False the producer is told to stop. Closing the iterator, as a server does when its client
-    left, tells the producer to stop too and waits until it has stored what it has.
+    while events flow; when it returns False the producer is told to stop. Leaving the `with`, as happens when a server closes the
+    response of a client that left, tells the producer to stop too and waits until it has stored what it has.
     """
 
     def __init__(
@@ -36,23 +36,16 @@ class Background(Generic[T]):
         self._done = threading.Event()
         self._events: queue.SimpleQueue[T | BaseException | None] = queue.SimpleQueue()
 
-    def __iter__(self) -> Iterator[T | None]:
-        producer = self._thread(self._produce, "turn")
+    def __enter__(self) -> Background[T]:
+        self._producer = self._thread(self._produce, "turn")
         self._thread(self._keep, "turn-lease")
-        try:
-            yield from self._received()
-        finally:
-            self._stop.set()
-            producer.join()
+        return self
 
-    def _thread(self, work: Callable[[], None], name: str) -> threading.Thread:
-        """A running thread that logs with this request's trace."""
-        context = contextvars.copy_context()
-        thread = threading.Thread(target=context.run, args=(work,), name=name, daemon=True)
-        thread.start()
-        return thread
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._producer.join()
 
-    def _received(self) -> Iterator[T | None]:
+    def __iter__(self) -> Iterator[T | None]:
         while True:
             try:
                 event = self._events.get(timeout=self._heartbeat)
@@ -64,6 +57,13 @@ class Background(Generic[T]):
             if isinstance(event, BaseException):
                 raise event
             yield event
+
+    def _thread(self, work: Callable[[], None], name: str) -> threading.Thread:
+        """A running thread that logs with this request's trace."""
+        context = contextvars.copy_context()
+        thread = threading.Thread(target=context.run, args=(work,), name=name, daemon=True)
+        thread.start()
+        return thread
 
     def _produce(self) -> None:
         try:

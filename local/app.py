@@ -13,6 +13,7 @@ from gunicorn.app.base import BaseApplication
 from werkzeug.http import dump_cookie, parse_cookie
 
 from local.dispatcher import Dispatcher
+from local.postgres import die_with_parent
 
 ROOT = Path(__file__).resolve().parent.parent
 FUNCTIONS = ROOT / "functions"
@@ -68,7 +69,7 @@ class LocalApp:
         try:
             length = min(int(environ.get("CONTENT_LENGTH") or 0), 10_000)
             self._dispatcher.publish(topic, environ["wsgi.input"].read(length))
-        except (ValueError, KeyError, TypeError):
+        except ValueError:
             start_response("400 Bad Request", [("Content-Type", "text/plain")])
             return [b"not an event of ours\n"]
         start_response("204 No Content", [])
@@ -104,6 +105,7 @@ class LocalServer(BaseApplication):  # type: ignore[misc]
             "graceful_timeout": 5,
             "loglevel": "error",
             "control_socket_disable": True,
+            "post_fork": lambda _arbiter, _worker: die_with_parent(),
             "post_worker_init": lambda _worker: started(),
         }
         super().__init__()

@@ -70,6 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 1
+    except OSError as exc:  # a folder that may not be written, a full disk, a file that is not there
+        print(
+            f"memberintel {arguments.command}: {exc.strerror or exc}: {exc.filename or ''}".rstrip(": "),
+            file=sys.stderr,
+        )
+        return 1
 
 
 if __name__ == "__main__":

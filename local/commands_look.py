@@ -1,4 +1,4 @@
-"""`recall` and `explain`: looking at what made an answer. Each look at a customer's data is written to the access log."""
+"""`route`, `recall` and `explain`: looking at what made an answer. Each look at a customer's data is written to the access log."""
 
 from __future__ import annotations
 
@@ -6,20 +6,36 @@ import argparse
 import getpass
 import json
 import uuid
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from common import db
-from common.errors import NotFound
+from common.advisor import router
+from common.errors import AppError, NotFound
 from common.memory.snapshot_summary import recall_block
 from common.memory.snapshots import recall_snapshots
+from common.text import clean_text
 from local.stack import opened
 
 
 def add_parsers(subparsers: argparse._SubParsersAction) -> None:
     """The subcommands of this group."""
+    route = subparsers.add_parser("route", help="where a query would go, with the reasons, as JSON")
+    asked = route.add_mutually_exclusive_group(required=True)
+    asked.add_argument("query", nargs="?", metavar="QUERY")
+    asked.add_argument(
+        "--file",
+        type=Path,
+        metavar="QUERIES.jsonl",
+        help='many of them, a line each: {"q": …, "route": …}; with the accuracy',
+    )
+    route.add_argument("--site", metavar="NAME", help="the site whose plans a query may name")
+    route.set_defaults(run=print_route)
+
     recall = subparsers.add_parser(
         "recall", help="the block of snapshots that the next turn's prompt would get"
     )
@@ -29,6 +45,63 @@ def add_parsers(subparsers: argparse._SubParsersAction) -> None:
     explain = subparsers.add_parser("explain", help="everything that made an answer, as JSON")
     explain.add_argument("--turn", required=True, type=uuid.UUID, metavar="ID")
     explain.set_defaults(run=print_explanation)
+
+
+def print_route(arguments: argparse.Namespace) -> int:
+    """Print the route of the query, or of each in the file with how many are as their line says."""
+    plans = _plans(arguments) if arguments.site else ()
+    if arguments.file is None:
+        print(json.dumps(_routed(arguments.query, plans), indent=2, ensure_ascii=False))
+        return 0
+    found = []
+    for number, line in enumerate(arguments.file.read_bytes().splitlines(), 1):
+        if line.strip():
+            asked = _read_query(line, number)
+            got = _routed(asked["q"], asked["plans"] or plans)
+            found.append(got | {"expected": asked["route"], "correct": got["route"] == asked["route"]})
+    correct = sum(row["correct"] for row in found)
+    accuracy = round(correct / len(found), 4) if found else None
+    report = {"accuracy": accuracy, "correct": correct, "total": len(found), "queries": found}
+    print(json.dumps(report, indent=2, ensure_ascii=False))
+    return 0
+
+
+def _routed(query: str, plans: Sequence[str]) -> dict[str, Any]:
+    chosen = router.route(query, plans)
+    return {
+        "q": query,
+        "route": chosen.name,
+        "confidence": chosen.confidence,
+        "reasons": list(chosen.reasons),
+    }
+
+
+def _read_query(line: bytes, number: int) -> dict[str, Any]:
+    """A line, which may name plans of its own, as the labelled queries do."""
+    try:
+        asked = json.loads(line)
+        query, expected = clean_text(asked["q"]), str(asked["route"])
+        return {"q": query, "route": expected, "plans": [clean_text(plan) for plan in asked.get("plans", ())]}
+    except (KeyError, TypeError, ValueError, RecursionError):
+        raise AppError(f'Line {number} is not {{"q": "…", "route": "…"}}.') from None
+
+
+def _plans(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """The names of the site's plans; of all of them where several customers have a site of that name."""
+    with opened(arguments.data):
+        with db.transaction("owner") as connection:
+            found = sa.text("select user_id, id from sites where name = :name")
+            sites = connection.execute(found, {"name": arguments.site}).all()
+        if not sites:
+            raise NotFound(f"There is no site {arguments.site!r}.")
+        names: set[str] = set()
+        for site in sites:
+            with db.user_transaction(site.user_id) as connection:
+                plans = sa.text(
+                    "select name from memberships where user_id = :user_id and site_id = :site_id"
+                )
+                names |= set(connection.scalars(plans, {"user_id": site.user_id, "site_id": site.id}))
+    return tuple(sorted(names))
 
 
 def print_recall(arguments: argparse.Namespace) -> int:

@@ -6,12 +6,13 @@ import argparse
 import fcntl
 import json
 import os
-import shutil
 import socket
 import sys
+import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import IO
 
 import sqlalchemy as sa
 
@@ -25,8 +26,9 @@ from common.text import to_json
 from local import demo, postgres
 from local.app import ACCESS_PATH, JWKS_PATH, LocalApp, LocalServer, function_names
 from local.dispatcher import SCHEDULE, Dispatcher
+from local.issuer import FILES as ISSUER_FILES
 from local.issuer import ISSUER, Issuer
-from local.stack import Stack, bring_up_to_date, now, opened
+from local.stack import ERASURE_LEDGER, Stack, bring_up_to_date, now, opened
 
 DEFAULT_PORT = 8080
 
@@ -35,7 +37,10 @@ def add_parsers(subparsers: argparse._SubParsersAction) -> None:
     """The subcommands of this group."""
     run = subparsers.add_parser("run", help="start the whole system on the embedded PostgreSQL")
     run.add_argument(
-        "--port", type=int, default=DEFAULT_PORT, help="port of the one address (default: %(default)s)"
+        "--port",
+        type=port_number,
+        default=DEFAULT_PORT,
+        help="port of the one address (default: %(default)s)",
     )
     run.add_argument("--fresh", action="store_true", help="delete the local data first")
     run.add_argument(
@@ -44,13 +49,16 @@ def add_parsers(subparsers: argparse._SubParsersAction) -> None:
     run.set_defaults(run=run_system)
 
     token = subparsers.add_parser("token", help="a token of the local issuer for a user")
-    token.add_argument("--user", required=True, metavar="EMAIL")
+    whose = token.add_mutually_exclusive_group(required=True)
+    whose.add_argument("--user", metavar="EMAIL", help="a customer's")
+    whose.add_argument("--admin", action="store_true", help="the address that signs in to the admin's report")
+    token.add_argument("--port", type=int, default=DEFAULT_PORT, help="port of the running system")
     token.set_defaults(run=print_token)
 
     trigger = subparsers.add_parser("trigger", help="call a scheduled function, as Scheduler would")
     trigger.add_argument("function", choices=sorted(set(SCHEDULE) & set(function_names())))
     trigger.add_argument("--now", metavar="ISO", help="the time it shall take it to be")
-    trigger.add_argument("--port", type=int, default=DEFAULT_PORT, help="port of the running system")
+    trigger.add_argument("--port", type=port_number, default=DEFAULT_PORT, help="port of the running system")
     trigger.set_defaults(run=trigger_function)
 
     migrate = subparsers.add_parser("migrate", help="bring the database to the newest schema")
@@ -60,6 +68,13 @@ def add_parsers(subparsers: argparse._SubParsersAction) -> None:
     url.set_defaults(run=print_database_url)
 
 
+def port_number(text: str) -> int:
+    """The port that `text` names."""
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 65536):
+        raise argparse.ArgumentTypeError(f"{text!r} is no port from 1 to 65535")
+    return int(text)
+
+
 def run_system(arguments: argparse.Namespace) -> int:
     """Start everything and serve until interrupted."""
     folder: Path = arguments.data
@@ -67,16 +82,25 @@ def run_system(arguments: argparse.Namespace) -> int:
     if arguments.quiet_minutes is not None:
         os.environ["MEMBERINTEL_QUIET_MINUTES"] = str(arguments.quiet_minutes)
     with (folder / "run.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise AppError(f"The system runs already on the data in {folder}.") from None
+        if not _locked(lock):
+            raise AppError(f"The system runs already on the data in {folder}.")
         _check_port(arguments.port)
         if arguments.fresh:
             _delete_data(folder)
         with opened(folder) as stack:
             _serve(stack, arguments.port)
     return 0
+
+
+def _locked(lock: IO[str], tries: int = 20) -> bool:
+    """Whether this process is the one that runs the system. The worker of one that was just killed may hold on for a moment."""
+    for left in reversed(range(tries)):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.1 if left else 0)
+    return False
 
 
 def _serve(stack: Stack, port: int) -> None:
@@ -95,7 +119,6 @@ def _serve(stack: Stack, port: int) -> None:
         dispatcher.start()
         llm.preload(config)
         print(f"MemberIntel is running. Open {console_address(base_url, stack.issuer)}", flush=True)
-        print(f"How the knowledge base fares: {admin_address(base_url, stack.issuer)}", flush=True)
         print("Ctrl-C stops it; the data stays.", flush=True)
 
     LocalServer(lambda: LocalApp(dispatcher, stack.issuer.jwks), port, started).run()
@@ -137,16 +160,18 @@ def _check_port(port: int) -> None:
 
 
 def _delete_data(folder: Path) -> None:
+    """Delete what the system made in `folder`, and nothing else: it may be one that holds the user's own files."""
     postgres.remove(folder)
-    for path in folder.iterdir():
-        if path.name not in ("run.lock", "postgres.lock", "postgres.users"):
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for name in ("postgres.log", ERASURE_LEDGER, *ISSUER_FILES):
+        (folder / name).unlink(missing_ok=True)
 
 
 def print_token(arguments: argparse.Namespace) -> int:
-    """Print a customer's token."""
+    """Print a customer's token, or the address behind which the admin's report is."""
     arguments.data.mkdir(parents=True, exist_ok=True)
-    print(Issuer(arguments.data).customer_token(arguments.user))
+    issuer = Issuer(arguments.data)
+    base_url = f"http://127.0.0.1:{arguments.port}"
+    print(admin_address(base_url, issuer) if arguments.admin else issuer.customer_token(arguments.user))
     return 0
 
 

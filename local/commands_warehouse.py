@@ -13,7 +13,7 @@ from common import db
 from common.config import settings
 from common.errors import AppError, ConfigError
 from common.jobs import run_job
-from common.knowledge.performance import FINDINGS, usage_report
+from common.knowledge.performance import FINDINGS, MAX_DAYS, usage_report
 from common.text import to_json
 from common.warehouse.bigquery import Warehouse, warehouse
 from common.warehouse.cutover import compare_sinks, verdict
@@ -36,7 +36,13 @@ def add_parsers(subparsers: argparse._SubParsersAction) -> None:
     check.set_defaults(run=check_cutover)
 
     report = subparsers.add_parser("usage-report", help="how the entries of the knowledge base fare")
-    report.add_argument("--days", type=int, default=30, help="days of the trend (default: %(default)s)")
+    report.add_argument(
+        "--days",
+        type=_days,
+        default=30,
+        metavar="DAYS",
+        help="days of the trend, at most a year (default: %(default)s)",
+    )
     report.add_argument("--json", action="store_true", help="the whole report as JSON")
     report.set_defaults(run=print_usage_report)
 
@@ -106,7 +112,16 @@ def _note(action: str) -> None:
 
 
 def _moment(text: str) -> datetime:
-    moment = datetime.fromisoformat(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no ISO 8601 time") from None
     if moment.tzinfo is None:
-        raise ValueError("the time needs its zone")
+        raise argparse.ArgumentTypeError("the time needs its zone")
     return moment
+
+
+def _days(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= MAX_DAYS):
+        raise argparse.ArgumentTypeError(f"a number from 1 to {MAX_DAYS} is wanted")
+    return int(text)

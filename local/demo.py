@@ -20,6 +20,7 @@ from sqlalchemy import Connection, Engine
 
 from common.db import transaction, user_transaction
 from common.sites.imports import tables, writer
+from common.sites.imports.references import Known
 from common.sites.imports.records import Member, MemberRef, Plan, PlanRef, Record, Subscription, Transaction
 
 OWNER = "owner@demo.example"
@@ -276,5 +277,6 @@ returning id"""),
 def _write(connection: Connection, site: tables.Site, records: list[Record]) -> None:
     """Members before what refers to them, in batches."""
     records.sort(key=lambda r: isinstance(r, Subscription | Transaction))
+    known = Known()
     for start in range(0, len(records), _BATCH):
-        writer.write(connection, site, records[start : start + _BATCH])
+        writer.write(connection, site, records[start : start + _BATCH], known)

@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from common import log
-from common.events import CONSUMERS, Event, write_push
+from common.events import CONSUMERS, Event, decode, write_push
 from common.text import to_json
 
 # Daily at an hour (UTC), or every so many seconds. In the cloud the relay runs each minute.
@@ -43,10 +43,10 @@ class Dispatcher:
 
     def publish(self, topic: str, message: bytes) -> None:
         """Take over a published message. Raises ValueError for what is none."""
-        fields = json.loads(message)
-        if topic not in CONSUMERS or fields.get("type") != topic:
+        event = decode(message)
+        if topic not in CONSUMERS or event.type != topic:
             raise ValueError("unknown topic")
-        self._waiting.put(Event(fields["id"], fields["type"], fields["version"]))
+        self._waiting.put(event)
 
     def call(self, function: str, body: dict[str, Any]) -> dict[str, Any]:
         """The answer of an internal function. Raises urllib.error.HTTPError for an error status."""
@@ -78,7 +78,7 @@ class Dispatcher:
     def _try(self, function: str, body: dict[str, Any]) -> None:
         try:
             self.call(function, body)
-        except (OSError, ValueError) as exc:
+        except Exception as exc:  # the edge of a thread that must go on
             log.write(
                 "local delivery failed", severity="WARNING", function=function, error_type=type(exc).__name__
             )

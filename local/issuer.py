@@ -21,6 +21,7 @@ INTERNAL_CALLER = "scheduler@memberintel.localhost"
 ACCESS_ISSUER = f"{ISSUER}/access"
 ACCESS_AUDIENCE = "memberintel-admin"
 ADMIN = "admin@demo.example"
+FILES = ("issuer.pem", "issuer.jwks.json")
 _KEY_ID = "local"
 
 
@@ -28,8 +29,7 @@ class Issuer:
     """Signs tokens with the key of a data folder, which it makes on first use."""
 
     def __init__(self, folder: Path) -> None:
-        self._private = folder / "issuer.pem"
-        self.jwks = folder / "issuer.jwks.json"
+        self._private, self.jwks = (folder / name for name in FILES)
         if not (self._private.exists() and self.jwks.exists()):
             self._make_key()
 

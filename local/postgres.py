@@ -7,6 +7,7 @@ folders when run as root, and leaves the server behind when Python is killed.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import hashlib
 import importlib.util
@@ -15,6 +16,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -27,6 +29,7 @@ from common.db import ROLE_NAMES
 from common.errors import AppError
 
 DATABASE = "memberintel"
+_PR_SET_PDEATHSIG = 1
 _OPTIONS = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
@@ -72,7 +75,7 @@ def server(folder: Path, *, durable: bool = True) -> Iterator[Server]:
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "postgres.users").open("w") as users:
-        with _starting(folder):
+        with exclusively(folder):
             fcntl.flock(users, fcntl.LOCK_SH)
             running = _start(folder, durable=durable)
         opener = os.getpid()
@@ -81,7 +84,7 @@ def server(folder: Path, *, durable: bool = True) -> Iterator[Server]:
         finally:
             # A forked worker shares the lock, and its end is not the opener's.
             if os.getpid() == opener:
-                with _starting(folder), contextlib.suppress(BlockingIOError):
+                with exclusively(folder), contextlib.suppress(BlockingIOError):
                     fcntl.flock(users, fcntl.LOCK_UN)
                     fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     stop(folder)
@@ -105,9 +108,10 @@ def stop(folder: Path, how: signal.Signals = signal.SIGINT) -> None:
 
 def remove(folder: Path) -> None:
     """Stop the server of `folder` and delete its data."""
-    with _starting(folder):
+    with exclusively(folder):
         stop(folder)
         shutil.rmtree(_cluster(folder), ignore_errors=True)
+        (folder / "postgres.where").unlink(missing_ok=True)
 
 
 def restart(folder: Path, how: signal.Signals = signal.SIGINT, *, durable: bool = True) -> Server:
@@ -154,10 +158,17 @@ def _start(folder: Path, *, durable: bool) -> Server:
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is for the command, which then stops the server
             cwd=cluster,
+            preexec_fn=None if durable else die_with_parent,
             **_as(account),
         )
     _wait_until_ready(process, running)
     return running
+
+
+def die_with_parent() -> None:
+    """Have this process quit when the one that started it is killed. Linux can tell; elsewhere it is left behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], running: Server) -> None:
@@ -194,8 +205,8 @@ def _initialise(cluster: Path, account: pwd.struct_passwd | None) -> None:
 
 
 @contextlib.contextmanager
-def _starting(folder: Path) -> Iterator[None]:
-    """One process at a time starts or stops the server of `folder`."""
+def exclusively(folder: Path) -> Iterator[None]:
+    """One process at a time: to start or stop the server of `folder`, or to make what is in it."""
     with (folder / "postgres.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -236,10 +247,18 @@ def _reachable(path: Path) -> bool:
 
 
 def _cluster(folder: Path) -> Path:
-    """Where the server's files are: in `folder`, or outside it where root's own folders would keep the server's account out."""
-    if os.geteuid() != 0 or _reachable(folder.resolve()):
-        return folder.resolve() / "postgres"
-    return Path("/var/tmp") / f"memberintel-{_mark(folder)}"  # noqa: S108 - survives a restart; made mode 0700
+    """Where the server's files are: in `folder`, or outside it where root's own folders would keep the server's account out. What was
+    chosen first is written down and stays, whatever becomes of the folders' modes: the files must be found again."""
+    folder = folder.resolve()
+    note = folder / "postgres.where"
+    if note.exists():
+        return Path(note.read_text())
+    inside = folder / "postgres"
+    outside = Path("/var/tmp") / f"memberintel-{_mark(folder)}"  # noqa: S108 - survives a restart; made mode 0700
+    chosen = inside if inside.exists() or os.geteuid() != 0 or _reachable(folder) else outside
+    if folder.exists():
+        note.write_text(str(chosen))
+    return chosen
 
 
 def _socket_folder(folder: Path) -> Path:

@@ -19,6 +19,7 @@ from local import postgres
 from local.issuer import Issuer
 
 DEFAULT_DATA = Path(".data")
+ERASURE_LEDGER = "erasures.jsonl"
 
 
 @dataclass(frozen=True)
@@ -35,17 +36,18 @@ def opened(folder: Path) -> Iterator[Stack]:
     """The stack of `folder`, with the process's settings pointing at it. The server stops with its last user."""
     folder.mkdir(parents=True, exist_ok=True)
     issuer = Issuer(folder)
-    os.environ.setdefault("MEMBERINTEL_ERASURE_LEDGER", str(folder / "erasures.jsonl"))
+    os.environ.setdefault("MEMBERINTEL_ERASURE_LEDGER", str(folder / ERASURE_LEDGER))
     if os.environ.get("MEMBERINTEL_DATABASE_URL") or os.environ.get("MEMBERINTEL_CLOUD_SQL_INSTANCE"):
         yield Stack(folder, issuer, None)
         return
     with postgres.server(folder) as running:
-        postgres.create_database(running)
         os.environ["MEMBERINTEL_DATABASE_URL"] = running.url()
         settings.cache_clear()
         db.engine.cache_clear()
         try:
-            bring_up_to_date()
+            with postgres.exclusively(running.folder):
+                postgres.create_database(running)
+                bring_up_to_date()
             yield Stack(folder, issuer, running)
         finally:
             os.environ.pop("MEMBERINTEL_DATABASE_URL", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -27,15 +28,21 @@ NOW = datetime(2026, 5, 12, 10, 0, tzinfo=UTC)
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[postgres.Server]:
-    with (
-        tempfile.TemporaryDirectory(prefix="memberintel-test-") as folder,
-        postgres.server(Path(folder), durable=False) as running,
-    ):
-        Path(folder).chmod(0o755)
+    with tempfile.TemporaryDirectory(prefix="memberintel-test-") as folder, _server(Path(folder)) as running:
         postgres.create_database(running, "template")
         owner = sa.create_engine(running.url("template", "memberintel_owner"), poolclass=sa.NullPool)
         migrations.migrate(owner)
         yield running
+
+
+@contextlib.contextmanager
+def _server(folder: Path) -> Iterator[postgres.Server]:
+    folder.chmod(0o755)  # as root, the server's own account must be able to enter
+    try:
+        with postgres.server(folder, durable=False) as running:
+            yield running
+    finally:
+        assert not (folder / "postgres" / "postmaster.pid").exists(), "the server was left behind"
 
 
 @dataclass

@@ -24,22 +24,28 @@ class _Own(BaseModel):
     remember: bool | None = None
 
 
-class _Part(BaseModel):
-    type: str
-    text: str = ""
+class _TextPart(BaseModel):
+    type: Literal["text"]
+    text: str
 
 
-class _UIMessage(BaseModel):
+class _UserMessage(BaseModel):
+    """A message of the user's. Of its parts those with text count; files and a client's own kinds are not read."""
+
     id: Id
-    role: Literal["user", "assistant", "system"]
-    parts: list[_Part] = Field(default_factory=list)
+    parts: list[Any] = Field(default_factory=list)
+
+    def text(self) -> str:
+        """The text parts joined. Raises ValidationError for one that has no text."""
+        found = [part for part in self.parts if isinstance(part, dict) and part.get("type") == "text"]
+        return "".join(_TextPart.model_validate(part).text for part in found).strip()
 
 
 class _UseChat(BaseModel):
-    """Unknown fields are ignored: clients add their own. Of `messages` only the last of the user's counts."""
+    """Unknown fields are ignored: clients add their own. Of `messages` only the last of the user's is looked at."""
 
     id: Id
-    messages: list[_UIMessage] = Field(min_length=1)
+    messages: list[Any] = Field(min_length=1)
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
     messageId: Id | None = None
     site_id: uuid.UUID | None = None
@@ -72,8 +78,9 @@ def read_turn_request(body: dict[str, Any]) -> TurnRequest:
 
 
 def _from_use_chat(body: _UseChat) -> TurnRequest:
-    asked = next((m for m in reversed(body.messages) if m.role == "user"), None)
-    text = "".join(part.text for part in asked.parts if part.type == "text").strip() if asked else ""
+    theirs = (m for m in reversed(body.messages) if isinstance(m, dict) and m.get("role") == "user")
+    asked = next((_UserMessage.model_validate(m) for m in theirs), None)
+    text = asked.text() if asked else ""
     if asked is None or not text:
         raise InvalidFields("messages: there is no message of the user with text in it.")
     if len(text) > MAX_MESSAGE:
@@ -81,11 +88,17 @@ def _from_use_chat(body: _UseChat) -> TurnRequest:
     regenerate = body.trigger == "regenerate-message"
     return TurnRequest(
         message=text,
-        # Another answer is a turn of its own; the answer it supersedes makes a repeat of the request recognisable.
-        turn_id=f"{asked.id}~{body.messageId or ''}" if regenerate else asked.id,
+        turn_id=_another_answer(asked.id, body.messageId) if regenerate else asked.id,
         client_id=body.id,
         site_id=body.site_id,
         remember=body.remember,
         end_session=body.end_session,
         regenerate=regenerate,
     )
+
+
+def _another_answer(asked: str, superseded: str | None) -> str:
+    """The id of a turn that answers `asked` again. The answer it supersedes, where the client names one, makes a repeat of the request
+    recognisable; `regenerate()` as `useChat` calls it names none, and each call wants an answer of its own."""
+    named = superseded if superseded and superseded != asked else str(uuid.uuid4())
+    return f"{asked}~{named}"

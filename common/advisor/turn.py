@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from common import accounts, conversations, db, entitlements, events, log
+from common import accounts, db, entitlements, events, log
 from common.advisor import router, skills
 from common.advisor.answering import Answering, Clock, HandedOver, reserve_for
 from common.advisor.answers import answer_document, stored_answer
@@ -34,6 +34,8 @@ from common.memory.remembering import StagedChange, prepare_changes, write_chang
 from common.text import clean_json
 from common.tools.run import Executed
 from common.tools.types import Remembering
+from common.turns.begin import begin_turn
+from common.turns.finish import finish_turn
 from common.warehouse.schemas import STREAM_TOPIC
 
 ADVISOR_TOOLS = ("query_kpi_trend", "query_site_data", "recall_prior_tool_result", "update_customer_brain")
@@ -57,7 +59,7 @@ class ModelInterrupted(ModelUnavailable):
 def begin(
     identity: Identity, request: TurnRequest, *, config: Settings, now: datetime
 ) -> tuple[BegunTurn, Charge] | Replay:
-    """Commit the customer's message and the reservation of the first call. Raises the errors of `conversations.begin_turn`, and
+    """Commit the customer's message and the reservation of the first call. Raises the errors of `begin_turn`, and
     Unavailable once the deployment has spent its daily limit."""
 
     def work() -> tuple[BegunTurn, Charge] | Replay:
@@ -65,7 +67,7 @@ def begin(
             account = accounts.enter(connection, identity, config, now)
             entitlements.check_spend_stop(connection, config, now)
             charge = reserve_for("chat", account, config, prompt_tokens=MAX_PROMPT_TOKENS, now=now)
-            begun = conversations.begin_turn(
+            begun = begin_turn(
                 connection,
                 account,
                 request,
@@ -226,7 +228,7 @@ class _Turn:
         changes = self._prepare_changes()
 
         def write(connection: Connection) -> tuple[list[events.Event], list[dict[str, Any]]]:
-            written = conversations.finish_turn(
+            written = finish_turn(
                 connection,
                 self.begun,
                 finished,

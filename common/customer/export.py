@@ -35,7 +35,7 @@ class Table:
     where a row may be large."""
 
     name: str
-    rows: int = 1000
+    rows: int = 5000
     owner: str = "user_id = :user_id"
     key: tuple[tuple[str, str], ...] = (("id", "uuid"),)
     hidden: tuple[str, ...] = ()
@@ -81,40 +81,31 @@ def export(account: Account, *, now: datetime, source: Engine | None = None) -> 
 
 
 def _rows(account: Account, table: Table, source: Engine | None) -> Iterator[str]:
-    after: list[str | None] = [None] * len(table.key)
+    owner: dict[str, Any] = {"user_id": account.user_id, "tenant_id": account.tenant_id}
+    values: dict[str, Any] = {name: value for name, value in owner.items() if f":{name}" in table.owner}
+    values |= {"hidden": list(table.hidden), "rows": table.rows}
+    after: dict[str, str] = {}
     separator = ""
     while True:
         with user_transaction(account.user_id, source=source) as connection:
             connection.execute(sa.text("select set_config('TimeZone', 'UTC', true)"))
-            rows = connection.execute(
-                _page(table),
-                {
-                    **{name: value for name, value in _owner(account).items() if f":{name}" in table.owner},
-                    "hidden": list(table.hidden),
-                    "rows": table.rows,
-                    **{f"after_{i}": value for i, value in enumerate(after)},
-                },
-            ).all()
+            rows = connection.execute(_page(table, first=not after), values | after).all()
         if rows:
             yield separator + ",\n".join(row.document for row in rows)
             separator = ",\n"
         if len(rows) < table.rows:
             return
-        after = [getattr(rows[-1], f"key_{i}") for i in range(len(table.key))]
+        after = {f"after_{i}": getattr(rows[-1], f"key_{i}") for i in range(len(table.key))}
 
 
-def _owner(account: Account) -> dict[str, Any]:
-    return {"user_id": account.user_id, "tenant_id": account.tenant_id}
-
-
-def _page(table: Table) -> sa.TextClause:
+def _page(table: Table, *, first: bool) -> sa.TextClause:
+    """The statement of a page. Rows become JSON after the limit has chosen them: before it, every page would convert all that are left."""
     columns = ", ".join(name for name, _ in table.key)
     keys = ", ".join(f"cast({name} as text) as key_{i}" for i, (name, _) in enumerate(table.key))
-    after = ", ".join(f"cast(cast(:after_{i} as text) as {kind})" for i, (_, kind) in enumerate(table.key))
+    bounds = ", ".join(f"cast(cast(:after_{i} as text) as {kind})" for i, (_, kind) in enumerate(table.key))
+    further = "" if first else f"and ({columns}) > ({bounds})"
     return sa.text(f"""
         select cast(to_jsonb(t) - cast(:hidden as text[]) as text) as document, {keys}
-        from {table.name} t
-        where {table.owner} and (cast(:after_0 as text) is null or ({columns}) > ({after}))
+        from (select * from {table.name} where {table.owner} {further} order by {columns} limit :rows) t
         order by {columns}
-        limit :rows
     """)

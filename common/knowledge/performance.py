@@ -21,6 +21,7 @@ from common.db import transaction
 from common.jobs import Run
 
 EVENTS_KEPT = timedelta(days=90)
+MAX_DAYS = 366  # of a report's trend
 # A day is open until this long after its end, so that an answer which was committed late still counts.
 FINAL_AFTER = timedelta(days=1)
 # What one statement counts, so that a log which was never counted does not meet the statements' time limit.

@@ -18,7 +18,7 @@ from common.db import transaction
 from common.errors import InvalidFields
 from common.http import Call, Endpoints
 from common.knowledge.embeddings import embedder
-from common.knowledge.performance import usage_report
+from common.knowledge.performance import MAX_DAYS, usage_report
 from common.knowledge.search import search_brain
 from common.text import to_json
 from common.warehouse.cutover import cutover_status
@@ -26,7 +26,6 @@ from common.warehouse.triggers import last_assessment
 from functions.admin.page import content_security_policy, render
 from functions.admin.tables import csv_response, wants_csv
 
-MAX_DAYS = 366
 MAX_CANDIDATES = 50
 _NOBODY = uuid.UUID(int=0)
 
@@ -113,7 +112,7 @@ def retrieval(call: Call) -> dict[str, Any]:
 
 def _number(call: Call, name: str, default: int, most: int) -> int:
     text = call.request.args.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= most):
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and 1 <= int(text) <= most):
         raise InvalidFields(f"{name}: give a number from 1 to {most}.")
     return int(text)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from flask import Request, Response
 
 from common import clock, db
 from common.advisor import turn
 from common.advisor.events import Finished, TurnEvent
 from common.advisor.request import read_turn_request
-from common.conversations import Replay, renew_lease
+from common.conversations import BegunTurn, Replay
 from common.http import Call, Endpoints, event_stream, json_response
 from common.streaming import Background
+from common.turns.finish import renew_lease
 from common.ui_stream import HEADERS, replayed_stream, ui_stream
 
 endpoints = Endpoints()
@@ -40,20 +43,27 @@ def chat(call: Call) -> Response:
     )
     if as_json:
         return turn_document(events)
-    ids = {
-        "message_id": running.assistant_message_id,
-        "conversation_id": running.conversation_id,
-        "turn_id": running.turn_id,
-    }
-    return event_stream(ui_stream(events, **ids), HEADERS)
+    return event_stream(turn_stream(events, running), HEADERS)
 
 
 def turn_document(events: Background[TurnEvent]) -> Response:
     """The whole turn as one document; the problem instead when nothing was said."""
-    last = [event for event in events if isinstance(event, Finished)][-1]
+    with events:
+        last = [event for event in events if isinstance(event, Finished)][-1]
     if last.error is not None and last.answer["status"] == "failed":
         raise last.error
     return json_response(last.answer)
+
+
+def turn_stream(events: Background[TurnEvent], running: BegunTurn) -> Iterator[str]:
+    """The turn's server-sent events. The turn runs before the first of them is sent, so that one whose client left at once ends too."""
+    with events:
+        yield from ui_stream(
+            events,
+            message_id=running.assistant_message_id,
+            conversation_id=running.conversation_id,
+            turn_id=running.turn_id,
+        )
 
 
 def main(request: Request) -> Response:

@@ -13,7 +13,7 @@ from tests.conftest import NOW, Database
 
 
 def load(database: Database, now=NOW) -> None:
-    demo.load(database.engine("owner"), database.engine("app"), now)
+    demo.load(database.engine("owner"), database.engine("app"), now, issuer="local")
 
 
 COUNTS = """

@@ -325,10 +325,10 @@ def test_the_sites_data_reaches_to_the_latest_moment_that_is_not_in_the_future(
 def test_a_failure_half_way_leaves_nothing(importing: Import, database: Database, monkeypatch: Any) -> None:
     real = writer.write
 
-    def fail_on_transactions(connection: Any, site: Any, records: Any) -> Any:
+    def fail_on_transactions(connection: Any, site: Any, records: Any, known: Any) -> Any:
         if any(isinstance(r, run.Transaction) for r in records):
             raise OSError("the disk is gone")
-        return real(connection, site, records)
+        return real(connection, site, records, known)
 
     monkeypatch.setattr(run, "write", fail_on_transactions)
     with pytest.raises(OSError, match="disk"):
@@ -379,7 +379,7 @@ class Command:
         parser = argparse.ArgumentParser()
         commands_site.add_parsers(parser.add_subparsers())
         arguments = parser.parse_args(["import-site", "--user", user, "--site", site, *map(str, words)])
-        return arguments.handler(
+        return commands_site.import_site(
             arguments, owner=self.database.engine("owner"), app=self.database.engine("app"), now=NOW
         )
 

@@ -164,7 +164,16 @@ def test_every_statement_on_user_data_names_the_user() -> None:
 # Over all users by their nature, as the role memberintel_sweep.
 SWEEPS = [
     ("entitlements.py", "update usage_charges set state = 'expired', cost_usd = reserved_usd, s"),
+    ("knowledge/performance.py", "select (select max(day) from entry_performance where final and day < '"),
+    ("knowledge/performance.py", "with counted as ( select e.entry_id, cast(e.created_at as date) as day"),
+    ("knowledge/performance.py", "with changed as ( select distinct e.entry_id, cast(e.created_at as dat"),
+    ("knowledge/performance.py", "select b.id as entry_id, b.document, b.title, b.collection, b.created_"),
+    ("memory/heartbeat.py", "select id, user_id, name, currency, timezone, data_as_of from sites wh"),
     ("sessions.py", "with forgotten as ( select s.id, s.user_id, s.conversation_id, count(*"),
+    ("warehouse/triggers.py", "select max(wrap_ups / cost) from ( select sum(cost_usd) as cost, coale"),
+    ("warehouse/triggers.py", "select coalesce(max(made), 0) from ( select count(*) as made from sess"),
+    ("warehouse/triggers.py", "select percentile_cont(0.95) within group (order by cast(section ->> '"),
+    ("warehouse/triggers.py", "select avg(case when missed then 1.0 else 0.0 end) from ( select route"),
 ]
 
 

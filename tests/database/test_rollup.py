@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from common.jobs import Report, Step, run_job
-from common.knowledge.performance import roll_up_log, usage_report
+from common.knowledge.performance import _OPEN_DAYS, roll_up_log, usage_report
 from tests.conftest import Database, add_person
 from tests.rows import Candidate, add_answer, add_session, give_feedback
 
@@ -197,6 +197,24 @@ def test_a_chat_that_writes_meanwhile_is_neither_held_up_nor_lost(database: Data
         assert counted(database)[ENTRIES[0], "2026-03-01"][0] == 1
     nightly(database, DAY0 + DAY + 4 * HOUR)
     assert counted(database)[ENTRIES[0], "2026-03-01"][0] == 2
+
+
+def test_the_planner_knows_how_many_events_a_day_has(database: Database) -> None:
+    """Under row level security it looks at its statistics only for comparisons that leak nothing, and guesses one row for others."""
+    person = add_person(database, "a@x.example")
+    message = add_answer(database, person, add_session(database, person, DAY0), DAY0)
+    database.run(
+        "insert into retrieval_events select :m, :u, gen_random_uuid(), n, 0, true, true, timestamp '2026-03-01' + n * interval '1 hour'"
+        " from generate_series(1, 2400) n",
+        m=message,
+        u=person.user_id,
+    )
+    database.run("analyze retrieval_events")
+    days = {"first": date(2026, 3, 10), "last": date(2026, 3, 19), "last_final": date(2026, 3, 18)}
+    with database.engine("sweep").begin() as connection:
+        plan = connection.execute(sa.text(f"explain {_OPEN_DAYS.text}"), days).scalars().all()
+    scan = next(line for line in plan if "on retrieval_events" in line)
+    assert 200 < int(scan.split("rows=")[1].split()[0]) < 300, scan
 
 
 def add_entry(database: Database, entry: uuid.UUID, title: str) -> None:

@@ -41,6 +41,7 @@ def browser() -> Iterator[Browser]:
     found = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if found is None:
         pytest.skip("no Chromium is installed")
+    expect.set_options(timeout=30_000)  # a limit for a busy machine, not a measurement
     with sync_playwright() as playwright:
         yield playwright.chromium.launch(executable_path=found, args=FLAGS.split())
 
@@ -136,12 +137,58 @@ def test_text_is_shown_and_never_run(opened: Opener) -> None:
 
 def test_an_answer_can_be_stopped(opened: Opener) -> None:
     page = opened()
-    page.route("**/chat", lambda route: None)  # never answered
+    held: list[Route] = []
+    page.route("**/chat", lambda route: held.append(route))  # never answered
     page.get_by_label("Your message").fill("Hello there")
     page.get_by_role("button", name="Send").click()
     page.get_by_role("button", name="Stop").click()
     expect(page.locator("article.answer")).to_contain_text("Stopped. What was said until then is kept.")
     expect(page.get_by_role("button", name="Send")).to_be_visible()
+    page.unroute_all(behavior="ignoreErrors")
+
+
+def test_a_broken_connection_can_be_tried_again(opened: Opener) -> None:
+    page = opened()
+    start = {
+        "type": "start",
+        "messageId": str(uuid.uuid4()),
+        "messageMetadata": {"conversation_id": str(uuid.uuid4())},
+    }
+    cut = (
+        f'data: {json.dumps(start)}\n\ndata: {{"type":"text-delta","id":"text-1","delta":"Half an ans"}}\n\n'
+    )
+    bodies: list[Any] = []
+
+    def break_off(route: Route) -> None:
+        bodies.append(route.request.post_data_json)
+        route.fulfill(status=200, content_type="text/event-stream", body=cut) if len(
+            bodies
+        ) == 1 else route.continue_()
+
+    page.route("**/chat", break_off)
+    page.get_by_label("Your message").fill(LOOKUP)
+    page.keyboard.press("Enter")
+    answer = page.locator("article.answer")
+    expect(answer).to_contain_text("Half an ans")
+    expect(answer).to_contain_text("The connection broke off.")
+    answer.get_by_role("button", name="Try again").click()
+    expect(answer).to_contain_text("ctive members")
+    expect(answer).not_to_contain_text("Half an ans")
+    expect(answer).not_to_contain_text("broke off")
+    assert bodies[0] == bodies[1]
+
+
+def test_a_quick_second_message_stays_in_the_conversation(opened: Opener) -> None:
+    page = opened()
+    held: list[Route] = []
+    page.route(
+        "**/v1/conversations/*?limit=1", lambda route: held.append(route)
+    )  # the head is never read again
+    ask(page, LOOKUP)
+    with page.expect_request("**/chat") as second:
+        ask(page, "And what did I ask first?")
+    assert second.value.post_data_json["conversation_id"]
+    page.unroute_all(behavior="ignoreErrors")
 
 
 def test_a_refusal_gives_the_message_back(opened: Opener) -> None:

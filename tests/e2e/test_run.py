@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,20 @@ def test_the_scheduled_functions_can_be_triggered(running: Running) -> None:
     assert '"published"' in done.stdout
 
 
+def test_a_query_that_names_a_plan_is_routed_by_the_sites_plans(running: Running) -> None:
+    (plan,) = query(
+        running,
+        "select m.name from memberships m join sites s on s.id = m.site_id where s.name = 'Demo Club' limit 1",
+    )[0]
+    asked = f"How many members does {plan} have?"
+    with_site = json.loads(running.command("route", asked, "--site", "Demo Club").stdout)
+    without = json.loads(running.command("route", asked).stdout)
+    assert any(plan.lower() in reason.lower() for reason in with_site["reasons"]), with_site
+    assert without["route"] == "advisor"
+    nowhere = running.command("route", asked, "--site", "No Such Club", check=False)
+    assert (nowhere.returncode, nowhere.stderr.count("\n")) == (1, 1)
+
+
 def test_a_second_start_on_the_same_data_is_refused_with_one_line(running: Running) -> None:
     done = running.command("run", "--port", "1", check=False)
     assert done.returncode == 1
@@ -153,3 +169,10 @@ def test_the_data_outlives_a_kill_and_a_restart(tmp_path: Path) -> None:
 def test_commands_work_without_a_running_system(tmp_path: Path, arguments: list[str]) -> None:
     tmp_path.chmod(0o755)
     assert command(tmp_path, *arguments).returncode == 0
+
+
+def test_commands_at_once_on_a_new_folder_all_work(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    with ThreadPoolExecutor(3) as pool:
+        done = list(pool.map(lambda n: command(tmp_path, "tenant", "add", f"Club {n}"), range(3)))
+    assert len({one.stdout for one in done}) == 3

@@ -113,12 +113,19 @@ def issuer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Issuer, s
 def system(
     database: Database, issuer: tuple[Issuer, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[System]:
+    yield from running_system(database, issuer, monkeypatch)
+
+
+def running_system(
+    database: Database, issuer: tuple[Issuer, str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[System]:
+    """The functions on `database`, with two people in it, while the iteration lasts."""
     signer, keys = issuer
     for name, value in signer.settings(keys).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("MEMBERINTEL_DATABASE_URL", database.server.url(database.name))
     monkeypatch.setenv("MEMBERINTEL_EMBEDDING_MODEL", "hashed")
-    monkeypatch.setenv("MEMBERINTEL_ERASURE_LEDGER", str(tmp_path / "erasures.jsonl"))
+    monkeypatch.setenv("MEMBERINTEL_ERASURE_LEDGER", str(signer.jwks.parent / f"{database.name}.jsonl"))
     monkeypatch.setenv("MEMBERINTEL_REQUESTS_PER_MINUTE", "100000")  # tests are faster than people
     settings.cache_clear()
     db.engine.cache_clear()

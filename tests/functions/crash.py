@@ -14,7 +14,7 @@ from typing import Any
 import functions_framework
 from werkzeug.test import Client
 
-from common import conversations, events
+from common import events
 from common.advisor import answering, turn
 from common.llm import call as llm
 from common.llm.types import ToolCall
@@ -61,11 +61,11 @@ def main(step: str, token: str, internal: str) -> None:
     elif step == "begun":
         turn.run = die  # type: ignore[assignment]
     elif step == "before_the_first_commit":
-        conversations.begin_turn = dying_after(conversations.begin_turn)
+        turn.begin_turn = dying_after(turn.begin_turn)
     elif step == "tool_ran":
         answering.run_tool = dying_after(answering.run_tool)
     elif step == "before_the_last_commit":
-        conversations.finish_turn = dying_after(conversations.finish_turn)
+        turn.finish_turn = dying_after(turn.finish_turn)
     elif step == "before_publishing":
         events.publish_now = die  # type: ignore[assignment]
 

@@ -9,16 +9,20 @@ import io
 import json
 import re
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 
 import pytest
-from werkzeug.test import TestResponse
+from werkzeug.test import Client, TestResponse
 
+from common.config import settings
 from common.http import Endpoint
 from common.knowledge.embeddings import HashedEmbedder
 from common.knowledge.search import vector_text
 from functions.admin import charts
-from local.app import FUNCTIONS, function_names
+from local import cli, commands_warehouse
+from local.app import ACCESS_PATH, FUNCTIONS, LocalApp, function_names
+from local.dispatcher import Dispatcher
 from local.issuer import ADMIN
 from tests.functions.conftest import System
 from tests.rows import Candidate, add_answer, add_session, give_feedback
@@ -240,3 +244,67 @@ def test_every_gated_route_refuses_who_brings_no_token(
 
 def test_every_function_has_routes() -> None:
     assert {function for function, _ in ROUTES} == set(function_names())
+
+
+def test_a_browser_signs_in_locally_as_behind_access(system: System) -> None:
+    app = LocalApp(Dispatcher("", lambda: "", ()), system.issuer.jwks)
+
+    def opened(assertion: str) -> TestResponse:
+        return Client(app).get(ACCESS_PATH, query_string={"assertion": assertion}, follow_redirects=True)
+
+    assert opened(system.issuer.admin_assertion()).status_code == 200
+    assert opened(system.issuer.customer_token(system.owner.email)).status_code == 403
+    assert opened("nonsense").status_code == 401
+    cookie = Client(app).get(ACCESS_PATH, query_string={"assertion": "x"}).headers["Set-Cookie"]
+    assert {"HttpOnly", "SameSite=Strict", "Path=/admin"} <= set(cookie.split("; "))
+
+
+class Counting:
+    """A warehouse that has so many rows a day."""
+
+    def __init__(self, rows: dict[date, int]) -> None:
+        self.rows = rows
+
+    def rows_by_day(self, *_: object) -> dict[date, int]:
+        return self.rows
+
+
+def test_the_command_refuses_to_call_a_switch_safe_while_counts_differ(
+    system: System, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {
+        "RETRIEVAL_SINK": "both",
+        "BIGQUERY_DATASET": "p.d",
+        "ERASURE_LEDGER": str(tmp_path),
+    }.items():
+        monkeypatch.setenv(f"MEMBERINTEL_{name}", value)
+    settings.cache_clear()
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    session = add_session(system.database, system.owner, yesterday)
+    add_answer(system.database, system.owner, session, yesterday, [Candidate(uuid.uuid4())])
+    check = ["cutover", "check", "--data", str(tmp_path)]
+    for rows, code, said in [
+        ({yesterday.date(): 1}, 0, "Switching is safe."),
+        ({}, 1, "Switching is not safe."),
+    ]:
+        monkeypatch.setattr(commands_warehouse, "warehouse", lambda _config, rows=rows: Counting(rows))
+        assert cli.main(check) == code
+        assert said in capsys.readouterr().out
+    assert system.database.scalar("select count(*) from access_log where action = 'cutover-check'") == 2
+
+
+def test_the_commands_report_lists_entries_by_finding(
+    system: System, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MEMBERINTEL_ERASURE_LEDGER", str(tmp_path))
+    arranged(system)
+    nightly(system)
+    capsys.readouterr()
+    assert cli.main(["usage-report", "--data", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "4 retrieved, 3 surfaced, 2 cited, 1 helpful"
+    assert (
+        "1/0/0/0  outranked" in lines[lines.index(next(x for x in lines if x.startswith("1 outranked"))) + 1]
+    )
+    assert cli.main(["export", "--data", str(tmp_path)]) == 1
+    assert "MEMBERINTEL_BIGQUERY_DATASET" in capsys.readouterr().err

@@ -64,6 +64,11 @@ BODIES: dict[str, tuple[bytes, str, tuple[int, str]]] = {
     "an unknown field": (b'{"message": "hi", "user_id": "someone"}', JSON, (422, "invalid-fields")),
     "no uuid": (b'{"message": "hi", "conversation_id": "1"}', JSON, (422, "invalid-fields")),
     "no messages": (b'{"id": "c", "messages": []}', JSON, (422, "invalid-fields")),
+    "a text part without text": (
+        b'{"id": "c", "messages": [{"id": "m", "role": "user", "parts": [{"type": "text", "text": null}]}]}',
+        JSON,
+        (422, "invalid-fields"),
+    ),
     "no text": (
         b'{"id": "c", "messages": [{"id": "m", "role": "user", "parts": []}]}',
         JSON,
@@ -87,6 +92,50 @@ def test_a_body_without_a_length_is_bounded_too(system: System) -> None:
         environ_overrides={"wsgi.input_terminated": True},
     )
     assert problem(response) == (413, "too-large")
+
+
+class _Body:
+    """A body that arrives in pieces, without a length; what was read of it is counted."""
+
+    def __init__(self, size: int, error: type[Exception] | None = None) -> None:
+        self.left, self.read_bytes, self.error = size, 0, error
+
+    def read(self, size: int = -1) -> bytes:
+        if self.error and not self.left:
+            raise self.error
+        piece = min(self.left, size if size >= 0 else self.left)
+        self.left -= piece
+        self.read_bytes += piece
+        return b" " * piece
+
+
+def send(system: System, body: _Body, **headers: str) -> Any:
+    return system.client("chat").post(
+        "/chat",
+        content_type=JSON,
+        headers=headers,
+        environ_overrides={"wsgi.input": body, "wsgi.input_terminated": True},
+    )
+
+
+def test_an_endless_body_is_refused_and_left_unread(system: System) -> None:
+    body = _Body(10_000_000)
+    assert problem(send(system, body, **system.token(system.owner))) == (413, "too-large")
+    assert body.read_bytes < 200_000
+
+
+def test_the_body_of_a_stranger_is_not_read(system: System) -> None:
+    body = _Body(10_000_000)
+    assert problem(send(system, body)) == (401, "unauthenticated")
+    assert body.read_bytes == 0
+
+
+def test_a_body_that_breaks_off_is_a_bad_request(system: System) -> None:
+    class ServersParserFailed(Exception):
+        pass
+
+    body = _Body(100, ServersParserFailed)
+    assert problem(send(system, body, **system.token(system.owner))) == (400, "invalid-request")
 
 
 @pytest.mark.parametrize("text", ["\\ud800", "a\\u0000b", "\\udfff\\ud800"])

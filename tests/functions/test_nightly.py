@@ -12,12 +12,17 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import bigquery
 
 from common import db, retention
+from common.config import settings
 from common.errors import Conflict
 from common.jobs import Step, run_job
 from common.memory.transcripts import load_said
 from common.warehouse import triggers
+from common.warehouse.bigquery import Warehouse
+from common.warehouse.schemas import TABLES
 from functions.nightly_refresh.main import STEPS
 from tests.conftest import NOW, Database, Person, add_person
 from tests.functions.conftest import System
@@ -31,6 +36,7 @@ from tests.rows import (
     add_wrap_up,
     give_feedback,
 )
+from tests.stubs.bigquery_server import BigQueryServer
 
 DAY = timedelta(days=1)
 ORDER = [
@@ -349,3 +355,34 @@ def test_forty_thousand_rows_a_day_are_warned_of_and_over_fifty_thousand_is_the_
     rows: float, said: str
 ) -> None:
     assert triggers.state(rows, 50_000) == said
+
+
+def test_the_export_is_off_without_a_dataset(system: System) -> None:
+    answer = system.internal("export_bigquery", {})
+    assert answer.status_code == 200
+    assert answer.json["note"] == "The export is off."
+
+
+def test_the_export_reports_each_table_and_compares_the_sinks(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMBERINTEL_BIGQUERY_DATASET", "p.memberintel")
+    monkeypatch.setenv("MEMBERINTEL_RETRIEVAL_SINK", "both")
+    settings.cache_clear()
+    a_year(system.database, system.owner)
+    with BigQueryServer() as server:
+        client = bigquery.Client(
+            project="p", credentials=AnonymousCredentials(), client_options={"api_endpoint": server.url}
+        )
+        monkeypatch.setattr(
+            "common.warehouse.bigquery._warehouse", lambda dataset: Warehouse(client, dataset)
+        )
+        monkeypatch.setattr("common.warehouse.export.TABLES", TABLES[2:3])
+        answer = system.internal("export_bigquery", {"now": NOW.isoformat()})
+        assert answer.status_code == 200, answer.text
+        assert [step["step"] for step in answer.json["steps"]] == ["usage_charges", "compare_sinks"]
+        assert answer.json["steps"][1]["safe"] is False
+        server.state.fail = lambda _: "no"
+        add_charge(system.database, system.owner, NOW - DAY)
+        assert system.internal("export_bigquery", {"now": (NOW + DAY).isoformat()}).status_code == 500
+    assert {row.job for row in system.database.rows("select job from job_runs")} == {"export_bigquery"}

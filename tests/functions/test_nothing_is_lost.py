@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -67,6 +68,24 @@ def test_a_client_that_leaves_mid_stream_leaves_an_interrupted_turn_with_what_wa
     assert again["status"] == "interrupted"
     assert again["text"].startswith("You have two plans")
     assert system.database.scalar("select count(*) from usage_charges where state = 'reserved'") == 0
+
+
+def test_a_client_that_leaves_before_the_first_byte_leaves_no_turn_running(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = threading.Event()
+    play(monkeypatch, [lambda: left.wait(10), "Hello."])
+    headers = {**system.token(system.owner), "Accept": "text/event-stream"}
+    response = system.client("chat").post(
+        "/chat", json={"message": "hi", "turn_id": "t1"}, headers=headers, buffered=False
+    )
+    first = next(iter(response.iter_encoded()))  # a server has it when it notices that nobody takes it
+    assert b'"start"' in first
+    threading.Timer(0.05, left.set).start()
+    response.close()
+    assert turns(system) == [("interrupted", None)]
+    assert system.database.scalar("select count(*) from usage_charges where state = 'reserved'") == 0
+    assert system.chat("hi", turn_id="t1").status_code == 200
 
 
 def test_a_repeat_of_a_finished_turn_is_replayed_and_not_paid_twice(
@@ -423,6 +442,27 @@ def test_connections_that_died_during_a_turn_cost_nothing(
     assert (answer["status"], answer["text"]) == ("complete", "Two plans.")
     assert len(said(system)) == 2
     assert waiting(system) == 1
+
+
+def test_nothing_a_customer_wrote_is_logged_when_a_connection_dies(
+    system: System, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not even by a library that logs an error which quotes its statement's values."""
+
+    def break_once(_connection: Any, cursor: Any, *_rest: Any) -> None:
+        if whole.is_set():
+            whole.clear()
+            cursor._c._usock.shutdown(socket.SHUT_RDWR)
+
+    system.chat("Hello")
+    whole = threading.Event()
+    whole.set()
+    sa.event.listen(db.engine("app"), "before_cursor_execute", break_once)
+    assert system.chat("My secret plan", turn_id="secret-turn").json["status"] == "complete"
+    logged = caplog.text + "".join(capfd.readouterr())
+    assert "turns_total" in logged
+    for private in ("secret", system.owner.email, "parameters"):
+        assert private not in logged
 
 
 def test_charges_are_settled_with_what_was_reported(system: System, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from common import clock, conversations, db
+from common import clock, db
 from common.advisor import turn
 from common.auth import Identity
 from common.config import settings
-from common.conversations import FinishedTurn, LeaseLost, TurnRequest
+from common.conversations import FinishedTurn, LeaseLost, Replay, TurnRequest
 from common.events import Event
 from common.llm.types import Stop
+from common.turns.finish import finish_turn
 from local.issuer import ISSUER
 from tests.functions.conftest import System
 from tests.functions.scripted import play
@@ -279,7 +280,7 @@ def begin_and_crash(system: System, message: str, **fields: Any) -> turn.BegunTu
     """A turn whose process dies right after its first transaction."""
     identity = Identity(ISSUER, system.owner.email, system.owner.email, clock.now())
     begun = turn.begin(identity, TurnRequest(message, **fields), config=settings(), now=clock.now())
-    assert not isinstance(begun, conversations.Replay)
+    assert not isinstance(begun, Replay)
     return begun[0]
 
 
@@ -303,7 +304,7 @@ def test_a_turn_that_crashed_in_the_last_minute_is_in_the_wrap_up(system: System
     stop = Stop("end", "offline-1", "offline")
     charge = turn.reserve_for("chat", crashed.account, settings(), prompt_tokens=1, now=hands.at)
     with pytest.raises(LeaseLost), db.user_transaction(system.owner.user_id) as connection:
-        conversations.finish_turn(
+        finish_turn(
             connection, crashed, late, settled=(charge, stop), now=hands.at, quiet=timedelta(minutes=30)
         )
 

@@ -68,6 +68,8 @@ class BigQueryServer:
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # one packet an answer: two would wait for each other's acknowledgement
+    disable_nagle_algorithm = True
 
     @property
     def state(self) -> State:

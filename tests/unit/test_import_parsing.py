@@ -302,6 +302,11 @@ def test_what_nothing_settles_is_refused_with_the_option_that_would(file: Path, 
         opened(file, HEADER + rows)
 
 
+def test_what_is_no_amount_settles_nothing(file: Path) -> None:
+    made = opened(file, HEADER + '1,"1,234",2026-05-01\n2,31.02.2026,2026-05-01\n3,1.50,2026-05-01\n')
+    assert made.setting.conventions.decimal_mark == "point"
+
+
 def test_a_stated_convention_wins(file: Path) -> None:
     made = opened(file, HEADER + '1,"1,234",03/04/2026\n', stated=Conventions("month-first", "comma"))
     assert made.setting.conventions == Conventions("month-first", "comma")

@@ -23,7 +23,7 @@ from common.sites.imports.values import (
     DecimalMark,
     Fault,
     date_order_of,
-    decimal_mark_of,
+    decimal_mark_shown,
     parse_currency,
     parse_moment,
     parse_money,
@@ -80,7 +80,10 @@ class Row:
 
     def text(self, *names: str) -> str | None:
         """The cell without space around it, None if empty."""
-        return next((v for n in names if (v := self.cells.get(n, "").strip())), None)
+        for name in names:
+            if value := self.cells.get(name, "").strip():
+                return value
+        return None
 
     def needed(self, *names: str) -> str:
         """The same where empty is a fault."""
@@ -94,8 +97,10 @@ class Row:
         for name in names:
             if value := self.text(name):
                 zone = UTC if name.endswith("(utc)") else self.setting.zone
-                with _in_column(name):
+                try:
                     return parse_moment(value, zone, self.setting.conventions.date_order)
+                except Fault as fault:
+                    raise Fault(f"{name}: {fault}") from None
         return None
 
     def needed_moment(self, *names: str) -> datetime:
@@ -113,28 +118,16 @@ class Row:
         """(minor units, currency) of an amount, None if empty."""
         for name in names:
             if (value := self.text(name)) and value.lower() not in EMPTY:
-                with _in_column(name):
+                try:
                     return parse_money(value, currency, self.setting.conventions.decimal_mark)
+                except Fault as fault:
+                    raise Fault(f"{name}: {fault}") from None
         return None
 
     def email(self, *names: str) -> str | None:
         """An address in small letters; what has no @ is no address."""
         value = self.text(*names)
         return value.lower() if value and "@" in value else None
-
-
-class _in_column:
-    """Puts the column's name before a fault."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _type: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, Fault):
-            raise Fault(f"{self.name}: {error}") from None
 
 
 def plain_name(header: str) -> str:
@@ -218,15 +211,20 @@ def rows_of(path: Path, layout: Layout) -> Iterator[RawRow]:
                 continue
             except UnicodeError:
                 raise ImportRefused(f"{path.name}, after line {line}: not {layout.encoding} text.") from None
-            if any(cell.strip() for cell in cells):
+            text = "".join(cells)
+            if text and not text.isspace():
                 too_many = any(cell.strip() for cell in cells[len(layout.header) :])
                 fault = f"{len(cells)} fields under {len(layout.header)} headers" if too_many else None
-                yield RawRow(line, [clean_text(cell) for cell in cells], fault)
+                # What is printable has nothing to clean away; most rows are.
+                yield RawRow(line, cells if text.isprintable() else [clean_text(c) for c in cells], fault)
 
 
 def cells_of(raw: RawRow, header: Sequence[str]) -> dict[str, str]:
     """The cells under their plain header names; of two columns with one name the first that is not empty."""
-    cells: dict[str, str] = {}
+    cells = dict(zip(header, raw.cells, strict=False))
+    if len(cells) == min(len(header), len(raw.cells)):
+        return cells
+    cells.clear()
     for name, value in zip(header, raw.cells, strict=False):
         if not cells.get(name):
             cells[name] = value
@@ -245,14 +243,17 @@ def settle(
     """
     header = [plain_name(h) for h in layout.header]
     seen: dict[str, dict[str, str]] = {"date": {}, "amount": {}}
+    showing = [
+        (i, name, what, shows)
+        for what, names, shows in (("date", dates, date_order_of), ("amount", amounts, decimal_mark_shown))
+        for i, name in enumerate(header)
+        if name in names
+    ]
     for raw in rows_of(path, layout):
-        cells = cells_of(raw, header)
-        for what, names in (("date", dates), ("amount", amounts)):
-            for name in names:
-                if value := cells.get(name, "").strip():
-                    shows = date_order_of(value) if what == "date" else decimal_mark_of(value)
-                    if shows is not None:
-                        seen[what].setdefault(shows, f"line {raw.line}, {name}: {value[:40]}")
+        for i, name, what, shows in showing:
+            value = raw.cells[i].strip() if i < len(raw.cells) else ""
+            if value and (shown := shows(value)) is not None:
+                seen[what].setdefault(shown, f"line {raw.line}, {name}: {value[:40]}")
     notes: list[str] = []
     order: DateOrder | None = stated.date_order or _settled(
         path, "date", seen["date"], ("day-first", "month-first"), notes

@@ -78,13 +78,11 @@ Record = Plan | Member | Subscription | Transaction
 
 def moments(record: Record) -> list[datetime]:
     """Every moment that the record speaks of."""
-    match record:
-        case Member(registered_at=at):
-            found = [at]
-        case Subscription(started_at=start, ended_at=end):
-            found = [start, end]
-        case Transaction(occurred_at=at):
-            found = [at]
-        case _:
-            found = []
+    if isinstance(record, Transaction):
+        return [record.occurred_at]
+    found: list[datetime | None] = []
+    if isinstance(record, Member):
+        found = [record.registered_at]
+    elif isinstance(record, Subscription):
+        found = [record.started_at, record.ended_at]
     return [moment for moment in found if moment is not None]

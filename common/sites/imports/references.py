@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import sqlalchemy as sa
@@ -10,11 +11,37 @@ from sqlalchemy import Connection
 
 from common.sites.imports.records import MemberRef, PlanRef
 from common.sites.imports.tables import MEMBERS, PLANS, Site, upsert
+from common.text import to_json
+
+_MOST_KNOWN = 100_000
+
+
+@dataclass
+class Known:
+    """Whom and what the rows of a file have named so far: ids of people, rows of plans. It is for one file of one transaction, in which
+    these cannot change, and starts afresh when it has grown large."""
+
+    people: dict[MemberRef, str] = field(default_factory=dict)
+    plans: dict[PlanRef, dict[str, Any]] = field(default_factory=dict)
+
+    def learn(self, connection: Connection, site: Site, people: set[MemberRef], plans: set[PlanRef]) -> None:
+        """Look up, and make where there is none, those of `people` and `plans` that are not known yet."""
+        if len(self.people) > _MOST_KNOWN:
+            self.people.clear()
+        if new := people - self.people.keys():
+            self.people |= members_of(connection, site, new)
+        if unseen := plans - self.plans.keys():
+            self.plans |= plans_of(connection, site, unseen)
 
 
 def plan_stub(plan_name: str | None) -> str:
     """The external id of a plan of which only the name is known."""
     return f"name:{plan_name}"
+
+
+def _listed(parameter: str) -> str:
+    """The texts of a JSON array as an array of the database's: the driver writes long arrays of its own character by character."""
+    return f"array(select jsonb_array_elements_text(cast(:{parameter} as jsonb)))"
 
 
 _PEOPLE = """
@@ -28,16 +55,16 @@ def find_members(
     """Those of `wanted` that are known, as rows: by external id or an alias, else by address."""
     refs = list(wanted)
     ids, emails = [r.external_id for r in refs if r.external_id], [r.email for r in refs if r.email]
-    own = {"user_id": site.user_id, "site_id": site.site_id}
+    own = {"user_id": site.user_id, "site_id": site.site_id, "ids": to_json(ids)}
     # Two statements, for under row level security an overlap of arrays keeps a condition beside it from using its index.
     known = connection.execute(
         sa.text(f"""{_PEOPLE}
-  and (external_id = any(cast(:ids as text[])) or email = any(cast(:emails as text[])))
+  and (external_id = any({_listed("ids")}) or email = any({_listed("emails")}))
 order by created_at, id"""),
-        own | {"ids": ids, "emails": emails},
+        own | {"emails": to_json(emails)},
     ).mappings()
     aliased = connection.execute(
-        sa.text(f"{_PEOPLE} and aliases is not null and aliases && cast(:ids as text[])"), own | {"ids": ids}
+        sa.text(f"{_PEOPLE} and aliases is not null and aliases && {_listed('ids')}"), own
     ).mappings()
     by_id: dict[str, dict[str, Any]] = {}
     by_email: dict[str, dict[str, Any]] = {}

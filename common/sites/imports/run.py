@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -26,6 +28,7 @@ from common.sites.imports.reading import (
     zone_of,
 )
 from common.sites.imports.records import Plan, Record, Subscription, Transaction, moments
+from common.sites.imports.references import Known
 from common.sites.imports.tables import Key, Site
 from common.sites.imports.values import Fault
 from common.sites.imports.writer import date_registrations, key_of, write
@@ -119,10 +122,43 @@ where user_id = :user_id and id = :site_id"""),
 
 @dataclass
 class _Batch:
-    """Lines that are not written yet: their records by key, and the keys of each line."""
+    """Lines of a file that are not written yet: their records by key, and the keys of each line."""
 
     records: dict[Key, Record] = field(default_factory=dict)
     lines: list[list[Key]] = field(default_factory=list)
+
+
+class _Writer:
+    """Writes batches one after the other, each while the next is being read, and counts their lines. The connection is its own until it
+    has `settled`."""
+
+    def __init__(self, connection: Connection, site: Site, report: FileReport, beside: Executor) -> None:
+        self._write = partial(write, connection, site, known=Known())
+        self._report = report
+        self._beside = beside
+        self._writing: Future[dict[Key, bool]] | None = None
+        self._lines: list[list[Key]] = []
+
+    def hand_over(self, batch: _Batch) -> None:
+        """Begin to write `batch` once the one before is written."""
+        self.settle()
+        if batch.lines:
+            self._lines = batch.lines
+            self._writing = self._beside.submit(self._write, list(batch.records.values()))
+
+    def settle(self) -> None:
+        """Wait for what is being written and count its lines: a line is added where the record it is about is new, updated where any of
+        its records was written."""
+        if self._writing is None:
+            return
+        written, self._writing = self._writing.result(), None
+        for keys in self._lines:
+            if written.get(keys[0]):
+                self._report.added += 1
+            elif any(key in written for key in keys):
+                self._report.updated += 1
+            else:
+                self._report.unchanged += 1
 
 
 def _import_file(
@@ -136,59 +172,47 @@ def _import_file(
     report = FileReport(file.path.name, file.kind.name, list(file.notes))
     header = [plain_name(h) for h in file.layout.header]
     batch = _Batch()
-    for raw in rows_of(file.path, file.layout):
-        report.read += 1
-        try:
-            if raw.fault:
-                raise Fault(raw.fault)
-            records = file.kind.read(Row(raw.line, cells_of(raw, header), file.setting))
-        except Fault as fault:
-            report.rejected += 1
-            rejected(file, raw, str(fault))
-            continue
-        _observe(report, records, now)
-        keyed = {key_of(record): record for record in records}
-        if all(batch.records.get(key) == record for key, record in keyed.items()):
-            report.unchanged += 1  # the same row again
-            continue
-        if len(batch.lines) >= _BATCH or not batch.records.keys().isdisjoint(keyed):
-            _flush(connection, site, batch, report)
-            progress(file, report.read)
-        batch.records |= keyed
-        batch.lines.append(list(keyed))
-    _flush(connection, site, batch, report)
+    with ThreadPoolExecutor(1, "import-writer") as beside:
+        writer = _Writer(connection, site, report, beside)
+        for raw in rows_of(file.path, file.layout):
+            report.read += 1
+            try:
+                if raw.fault:
+                    raise Fault(raw.fault)
+                records = file.kind.read(Row(raw.line, cells_of(raw, header), file.setting))
+            except Fault as fault:
+                report.rejected += 1
+                rejected(file, raw, str(fault))
+                continue
+            _observe(report, records, now)
+            keyed = {key_of(record): record for record in records}
+            if all(batch.records.get(key) == record for key, record in keyed.items()):
+                report.unchanged += 1  # the same row again
+                continue
+            if len(batch.lines) >= _BATCH or not batch.records.keys().isdisjoint(keyed):
+                writer.hand_over(batch)
+                progress(file, report.read)
+                batch = _Batch()
+            batch.records |= keyed
+            batch.lines.append(list(keyed))
+        writer.hand_over(batch)
+        writer.settle()
     progress(file, report.read)
     _add_notes(report)
     return report
 
 
-def _flush(connection: Connection, site: Site, batch: _Batch, report: FileReport) -> None:
-    """Write the batch and count its lines: a line is added where the record it is about is new, updated where any of its records
-    was written."""
-    if not batch.lines:
-        return
-    written = write(connection, site, list(batch.records.values()))
-    for keys in batch.lines:
-        if written.get(keys[0]):
-            report.added += 1
-        elif any(key in written for key in keys):
-            report.updated += 1
-        else:
-            report.unchanged += 1
-    batch.records.clear()
-    batch.lines.clear()
-
-
 def _observe(report: FileReport, records: list[Record], now: datetime) -> None:
     known = [moment for record in records for moment in moments(record)]
-    past = [moment for moment in known if moment <= now]
-    report.data_through = max([*past, *([report.data_through] if report.data_through else [])], default=None)
-    report.future += any(isinstance(r, Transaction) and r.occurred_at > now for r in records)
-    refunds = [r for r in records[1:] if isinstance(r, Transaction)]
-    report.undated_refunds += any(r.occurred_at == moments(records[0])[0] for r in refunds)
-    report.unknown_periods += any(
-        isinstance(r, Plan | Subscription) and r.price_minor and r.period == "unknown" for r in records
-    )
+    for moment in known:
+        if moment <= now and (report.data_through is None or moment > report.data_through):
+            report.data_through = moment
+    first = records[0]  # what the row is about; with a payment may come its refund
+    if isinstance(first, Transaction):
+        report.future += any(moment > now for moment in known)
+        report.undated_refunds += first.occurred_at in known[1:]
+    elif isinstance(first, Plan | Subscription):
+        report.unknown_periods += bool(first.price_minor) and first.period == "unknown"
 
 
 def _add_notes(report: FileReport) -> None:

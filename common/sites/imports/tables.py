@@ -30,7 +30,8 @@ class Table:
     kept: frozenset[str] = frozenset()
 
     def statement(self) -> str:
-        """The upsert, which takes `rows` as JSON and returns (external_id, added) of the rows it wrote."""
+        """The upsert, which takes `rows` as JSON and returns one JSON object: for the external id of each row that it wrote, whether it
+        was added."""
         names = list(self.columns)
 
         def newer(name: str) -> str:
@@ -39,13 +40,15 @@ class Table:
             )
 
         return f"""
+with written as (
 insert into {self.name} (user_id, site_id, {", ".join(names)})
 select :user_id, :site_id, {", ".join(names)}
-from jsonb_to_recordset(cast(:rows as jsonb)) as r({", ".join(f"{n} {t}" for n, t in self.columns.items())})
+from json_to_recordset(cast(:rows as json)) as r({", ".join(f"{n} {t}" for n, t in self.columns.items())})
 on conflict (site_id, external_id) do update set {", ".join(f"{n} = {newer(n)}" for n in names[1:])}
 where {self.name}.user_id = :user_id
   and ({", ".join(f"{self.name}.{n}" for n in names[1:])}) is distinct from ({", ".join(newer(n) for n in names[1:])})
-returning external_id, xmax = 0 as added"""
+returning external_id, xmax = 0 as added)
+select coalesce(jsonb_object_agg(external_id, added), '{{}}') from written"""
 
 
 PLANS = Table(
@@ -111,5 +114,5 @@ def upsert(connection: Connection, site: Site, table: Table, rows: list[dict[str
     if not rows:
         return {}
     parameters = {"user_id": site.user_id, "site_id": site.site_id, "rows": to_json(rows)}
-    found = connection.execute(sa.text(table.statement()), parameters)
-    return {(table.name, row.external_id): row.added for row in found}
+    written = connection.scalar(sa.text(table.statement()), parameters)
+    return {(table.name, external_id): added for external_id, added in written.items()}

@@ -3,6 +3,8 @@ it, or the cell is at fault."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Literal
@@ -16,6 +18,9 @@ DecimalMark = Literal["comma", "point"]
 class Fault(Exception):
     """A cell that cannot be read. The text says which and why, for the person who made the file."""
 
+
+# Prices, currencies and days come again and again in a file; so many of each kind are read once.
+_REMEMBERED = 4096
 
 EMPTY = frozenset({"", "-", "–", "—", "n/a", "na", "none", "null", "nil", "never", "lifetime"})
 
@@ -33,6 +38,9 @@ _FORMS = [
         r"(?P<day>\d{1,2})(?:st|nd|rd|th)?[\s-]" + _MONTH + r"[\s,-]+(?P<year>\d{4})",
     )
 ]
+_PLAIN = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T][0-9]{2}:[0-9]{2}(?::[0-9]{2})?)?"
+)  # most exports write this one form
 _MONTHS = {
     name: number
     for number, name in enumerate(
@@ -46,6 +54,8 @@ def date_order_of(text: str) -> DateOrder | Literal["either"] | None:
 
     Dates with dots are day first everywhere they are written.
     """
+    if text[:3].isdigit():
+        return None  # the year stands first
     match = _FORMS[1].fullmatch(text.strip())
     if not match or match["mark"] == "." or match["first"] == match["second_part"]:
         return None
@@ -62,6 +72,9 @@ def parse_moment(text: str, zone: tzinfo, order: DateOrder | None) -> datetime |
     text = text.strip()
     if text.lower() in EMPTY or text.startswith("0000-00-00"):
         return None
+    if _PLAIN.fullmatch(text):
+        with contextlib.suppress(ValueError, OverflowError):
+            return datetime.fromisoformat(text).replace(tzinfo=zone).astimezone(UTC)
     for form in _FORMS:
         if match := form.fullmatch(text):
             return _moment(match, text, zone, order)
@@ -125,6 +138,19 @@ _AMOUNT = re.compile(
 )
 
 
+@functools.lru_cache(_REMEMBERED)
+def decimal_mark_shown(text: str) -> DecimalMark | Literal["either"] | None:
+    """The same as `decimal_mark_of`; None for what is no amount at all, which settles nothing for the others."""
+    mark = decimal_mark_of(text)
+    if mark is None or mark == "either":
+        return mark
+    try:
+        parse_money(text, "KWD", mark)  # a currency with as many places as there are
+    except Fault:
+        return None
+    return mark
+
+
 def decimal_mark_of(text: str) -> DecimalMark | Literal["either"] | None:
     """What an amount shows about the decimal mark: one of both, 'either' for 1.234 or 1,234, None where it does not matter."""
     number = "".join(re.findall(r"[\d.,]", text))
@@ -138,6 +164,7 @@ def decimal_mark_of(text: str) -> DecimalMark | Literal["either"] | None:
     return "either" if len(fraction) == 3 and 1 <= len(whole) <= 3 and whole != "0" else mark
 
 
+@functools.lru_cache(_REMEMBERED)
 def parse_money(text: str, currency: str, mark: DecimalMark | None) -> tuple[int, str]:
     """(minor units, currency) of an amount: negative with a minus before or behind, or in brackets. A sign or code that names another
     currency than `currency` wins over it. Raises Fault where it cannot be read in one way only."""
@@ -191,6 +218,7 @@ def _currency_named(around: str, currency: str, text: str) -> str:
     return currency
 
 
+@functools.lru_cache(_REMEMBERED)
 def parse_currency(text: str) -> str:
     """An ISO 4217 code in capitals."""
     code = text.strip().upper()

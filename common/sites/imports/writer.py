@@ -12,23 +12,27 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from common.sites.imports.records import Member, MemberRef, Plan, PlanRef, Record, Subscription, Transaction
-from common.sites.imports.references import find_members, members_of, plan_stub, plans_of
+from common.sites.imports.records import Member, MemberRef, Plan, Record, Subscription, Transaction
+from common.sites.imports.references import Known, find_members, plan_stub
 from common.sites.imports.tables import MEMBERS, PLANS, SUBSCRIPTIONS, TRANSACTIONS, Key, Site, Table, upsert
 from common.text import to_json
+
+_TABLES: dict[type[Record], str] = {
+    Plan: PLANS.name,
+    Member: MEMBERS.name,
+    Subscription: SUBSCRIPTIONS.name,
+    Transaction: TRANSACTIONS.name,
+}
 
 
 def key_of(record: Record) -> Key:
     """The key that tells a record from all others of its site."""
-    table = {Plan: PLANS, Member: MEMBERS, Subscription: SUBSCRIPTIONS, Transaction: TRANSACTIONS}[
-        type(record)
-    ]
-    return table.name, record.external_id
+    return _TABLES[type(record)], record.external_id
 
 
-def write(connection: Connection, site: Site, records: Sequence[Record]) -> dict[Key, bool]:
+def write(connection: Connection, site: Site, records: Sequence[Record], known: Known) -> dict[Key, bool]:
     """Upsert `records`, of which no two have the same key. Returns the keys that were written: True where added, False where changed;
-    what is missing was already so. People and plans that are named and not known are made."""
+    what is missing was already so. People and plans that are named and not `known` are found or made."""
     written: dict[Key, bool] = {}
     plans = [r for r in records if isinstance(r, Plan)]
     _name_stubs(connection, site, PLANS, {plan_stub(p.name): p.external_id for p in reversed(plans)})
@@ -36,10 +40,11 @@ def write(connection: Connection, site: Site, records: Sequence[Record]) -> dict
     written |= _write_members(connection, site, [r for r in records if isinstance(r, Member)])
     named = [r for r in records if isinstance(r, Subscription | Transaction)]
     if named:
-        people = members_of(connection, site, {r.member for r in named if r.member})
-        offered = plans_of(connection, site, {r.plan for r in named if r.plan})
+        known.learn(
+            connection, site, {r.member for r in named if r.member}, {r.plan for r in named if r.plan}
+        )
         for table, of in ((SUBSCRIPTIONS, Subscription), (TRANSACTIONS, Transaction)):
-            rows_of = [_referring(r, people, offered) for r in named if isinstance(r, of)]
+            rows_of = [_referring(r, known) for r in named if isinstance(r, of)]
             written |= upsert(connection, site, table, rows_of)
     return written
 
@@ -119,19 +124,16 @@ def _write_members(connection: Connection, site: Site, members: list[Member]) ->
     return {("members", lines[external_id]): added for (_, external_id), added in done.items()}
 
 
-def _values(record: Plan | Member) -> dict[str, Any]:
+def _values(record: Record) -> dict[str, Any]:
     return {name: getattr(record, name) for name in record.__slots__}
 
 
-def _referring(
-    record: Subscription | Transaction, people: dict[MemberRef, str], plans: dict[PlanRef, dict[str, Any]]
-) -> dict[str, Any]:
-    values = {n: getattr(record, n) for n in record.__slots__ if n not in ("member", "plan")}
-    plan = plans[record.plan] if record.plan else None
-    values |= {
-        "member_id": people[record.member] if record.member else None,
-        "membership_id": plan["id"] if plan else None,
-    }
+def _referring(record: Subscription | Transaction, known: Known) -> dict[str, Any]:
+    values = _values(record)
+    member, plan_ref = values.pop("member"), values.pop("plan")
+    plan = known.plans[plan_ref] if plan_ref else None
+    values["member_id"] = known.people[member] if member else None
+    values["membership_id"] = plan["id"] if plan else None
     if isinstance(record, Subscription) and plan:
         if record.price_minor is None and plan["price_minor"] is not None:
             values |= {"price_minor": plan["price_minor"], "currency": plan["currency"]}

@@ -19,7 +19,7 @@ const THUMB_DOWN = "M17 13V4h3v9zM17 13l-4 8c-1.5 0-2.5-1-2.5-2.5V15H5c-1.2 0-2-
 /** An answer that can be fed. `element` is in the page, `set` changes what is known, `stop` ends the streaming look. */
 export class AnswerView {
   constructor() {
-    this.known = { text: "", sources: [], tool_calls: [], recalled: null, route: null };
+    this.known = nothing();
     this.body = h("div", { class: "prose" });
     this.note = h("p", { class: "note", hidden: true });
     this.sources = h("div", {});
@@ -35,6 +35,14 @@ export class AnswerView {
     view.set(message);
     view.stop();
     return view;
+  }
+
+  /** Forget what came, to receive it anew. */
+  reset() {
+    this.known = nothing();
+    this.note.hidden = true;
+    fill(this.note);
+    fill(this.thumbs);
   }
 
   set(changes) {
@@ -55,8 +63,8 @@ export class AnswerView {
   }
 
   /** A sentence about the answer itself: stopped, failed. */
-  say(text, kind = "") {
-    this.note.textContent = text;
+  say(text, kind = "", action = null) {
+    fill(this.note, text, action && [" ", action]);
     this.note.className = `note ${kind}`;
     this.note.hidden = false;
   }
@@ -75,7 +83,7 @@ export class AnswerView {
     this.body.replaceChildren(...markdown(text, (label, whole) => this.citation(label, whole)));
     this.sources.replaceChildren(...(sources.length ? [sourceList(sources)] : []));
     this.drawMade();
-    if (this.known.status === "interrupted") this.say("This answer was stopped. What was said until then is kept.");
+    if (this.known.status === "interrupted" && this.note.hidden) this.say("This answer was stopped. What was said until then is kept.");
   }
 
   citation(label, whole) {
@@ -133,6 +141,8 @@ export class AnswerView {
     fill(this.thumbs, thumb(true, "This helped", THUMB_UP), thumb(false, "This did not help", THUMB_DOWN));
   }
 }
+
+const nothing = () => ({ text: "", sources: [], tool_calls: [], recalled: null, route: null });
 
 function sourceList(sources) {
   return h("section", { class: "sources", "aria-label": "Sources" }, h("ol", {},

@@ -138,33 +138,57 @@ class Chat {
     const message = this.input.value.trim();
     if (!message) return this.input.focus();
     const before = [...this.thread.childNodes];
-    if (!this.conversation) this.thread.replaceChildren();
+    if (!this.id) this.thread.replaceChildren();
     this.problem.hidden = true;
     const answer = new AnswerView();
-    const question = userView(message);
-    this.thread.append(question, answer.element);
+    this.thread.append(userView(message), answer.element);
     this.input.value = "";
     this.grow();
+    const giveBack = (error) => {
+      this.thread.replaceChildren(...before);
+      this.input.value = message;
+      this.grow();
+      this.problem.textContent = error.message;
+      this.problem.hidden = false;
+    };
+    return this.run(this.request(message), answer, giveBack);
+  }
+
+  /** The conversation's id, which is known from the first chunk on: the next message may come before its head is read again. */
+  get id() {
+    return this.conversation?.id ?? this.begun;
+  }
+
+  request(message) {
+    const body = { message, turn_id: crypto.randomUUID() };
+    if (this.id) return { ...body, conversation_id: this.id };
+    return { ...body, remember: this.remember.checked, ...(this.site && { site_id: this.site.value }) };
+  }
+
+  /** One turn. `giveBack` undoes a request that the server refused before it began. */
+  async run(body, answer, giveBack) {
     this.busy(new AbortController());
     answer.streaming();
     follow(answer.element);
     announce("The advisor is answering.");
+    // The same turn id again: what is stored is shown, what failed is tried once more, and nothing is paid twice.
+    const again = h("button", { type: "button", class: "quiet small", onclick: () => {
+      answer.reset();
+      this.run(body, answer, null);
+    } }, "Try again");
     try {
-      await this.receive(message, answer);
-      announce(answer.known.text);
+      const failed = await this.receive(body, answer);
+      if (failed) answer.say(failed, "bad", again);
+      announce(failed ?? answer.known.text);
     } catch (error) {
       if (error.name === "AbortError") {
         answer.say("Stopped. What was said until then is kept.");
         announce("Stopped.");
-      } else if (error instanceof Problem && !answer.known.id) {
-        // Nothing was begun: put everything back as it was, so that the message can be sent again.
-        this.thread.replaceChildren(...before);
-        this.input.value = message;
-        this.grow();
-        this.problem.textContent = error.message;
-        this.problem.hidden = false;
+      } else if (giveBack && error instanceof Problem && !answer.known.id) {
+        giveBack(error);
       } else {
-        answer.say(error.message, "bad");
+        answer.say(error.message, "bad", again);
+        announce(error.message);
       }
     } finally {
       answer.stop();
@@ -173,13 +197,8 @@ class Chat {
     return this.settle();
   }
 
-  async receive(message, answer) {
-    const body = { message, turn_id: crypto.randomUUID() };
-    if (this.conversation) body.conversation_id = this.conversation.id;
-    else {
-      body.remember = this.remember.checked;
-      if (this.site) body.site_id = this.site.value;
-    }
+  /** Put the stream into the answer; returns how the turn failed, if it did. */
+  async receive(body, answer) {
     const response = await send("POST", "/chat", { body, accept: "text/event-stream", signal: this.running.signal });
     let failed = null;
     for await (const chunk of chunks(response)) {
@@ -188,12 +207,12 @@ class Chat {
       take(answer, chunk);
       follow(answer.element);
     }
-    if (failed) answer.say(failed, "bad");
+    return failed;
   }
 
   /** After a turn: the head and the list show the conversation as it is stored now. */
   async settle() {
-    const id = this.conversation?.id ?? this.begun;
+    const { id } = this;
     if (!id) return;
     try {
       this.conversation = { ...(await get(`/v1/conversations/${id}?limit=1`)), earlier: null };

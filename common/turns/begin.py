@@ -1,0 +1,224 @@
+"""How a turn begins: the customer's message is committed, with a lease on the turn, before any model is called."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime, timedelta
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection, Row
+
+from common import entitlements
+from common.accounts import Account
+from common.conversations import LEASE, TITLE_CHARACTERS, BegunTurn, Replay, TurnRequest, session_end
+from common.entitlements import Charge
+from common.errors import Conflict, InvalidFields, NotFound
+from common.text import one_line
+from common.tools.types import Site
+
+# The session is locked with its conversation, so that it cannot end between here and the turn's first write. Whoever locks several rows
+# takes them in this order, or two transactions could wait for each other: conversation, session, turn, counters, event. "No key", so that
+# a row which refers to one of them can be written meanwhile.
+_STANDING = sa.text("""
+    select c.id as conversation_id, c.version, c.remember, s.id as session_id,
+           r.id as running_id, r.lease_until as running_until,
+           p.id as repeat_id, p.status as repeat_status, p.body_hash as repeat_hash, p.lease_until as repeat_until,
+           w.id as site_id, w.name as site_name, w.currency, w.timezone, w.data_as_of,
+           m.id as message_id, m.text as message_text,
+           array(select name from memberships where user_id = :user_id and site_id = w.id order by name limit 50) as plans
+    from (select 1) as one
+    left join turns p on p.user_id = :user_id and p.client_turn_id = :client_turn_id
+    left join lateral (
+        select * from conversations
+        where user_id = :user_id
+          and (id = coalesce(cast(:conversation_id as uuid), case when cast(:client_id as text) is null then p.conversation_id end)
+               or (cast(:conversation_id as uuid) is null and client_id = cast(:client_id as text)))
+        for update) c on true
+    left join lateral (
+        select id from sessions
+        where user_id = :user_id and conversation_id = c.id and ended_at is null
+        for no key update) s on true
+    left join turns r on r.user_id = :user_id and r.conversation_id = c.id and r.status = 'running'
+    left join lateral (
+        select * from sites
+        where user_id = :user_id and id = coalesce(cast(:site_id as uuid), c.site_id, id)
+        order by created_at, id limit 1) w on true
+    left join lateral (
+        select id, text from messages
+        where user_id = :user_id and role = 'user' and conversation_id = c.id
+          and (turn_id = p.id or (p.id is null and :regenerate))
+        order by position desc limit 1) m on true
+""")
+
+
+def begin_turn(
+    connection: Connection,
+    account: Account,
+    request: TurnRequest,
+    charge: Charge,
+    *,
+    now: datetime,
+    quiet: timedelta,
+    quiet_elsewhere: timedelta,
+) -> BegunTurn | Replay:
+    """Write the customer's message, the running turn with its lease, the reservation of the first model call, and the session's end
+    for the case that nothing more comes.
+
+    Raises NotFound for a conversation or site that is not the user's, Conflict while another turn of the conversation runs,
+    InvalidFields for a turn id that was used with another body, and LimitReached.
+    """
+    standing = _read_standing(connection, account, request)
+    if standing.repeat_id is not None and (again := _repeat(standing, request, now)):
+        return again
+    if request.conversation_id and standing.conversation_id is None:
+        raise NotFound("There is no such conversation.")
+    if request.site_id and standing.site_id is None:
+        raise NotFound("There is no such site.")
+    if request.regenerate and standing.message_id is None:
+        raise NotFound("There is no message to answer again.")
+    if standing.running_id is not None:
+        if standing.running_until > now:
+            raise Conflict("An answer in this conversation is still being written.")
+        _close_crashed(connection, account.user_id, standing.running_id, now)
+    begun = _new_turn(account, standing, request, now)
+    _write_begun(connection, begun, request, charge, quiet, quiet_elsewhere)
+    return begun
+
+
+def _read_standing(connection: Connection, account: Account, request: TurnRequest) -> Row[Any]:
+    return connection.execute(
+        _STANDING,
+        {
+            "user_id": account.user_id,
+            "conversation_id": request.conversation_id,
+            "client_id": request.client_id,
+            "client_turn_id": request.turn_id,
+            "site_id": request.site_id,
+            "regenerate": request.regenerate,
+        },
+    ).one()
+
+
+def _repeat(standing: Row[Any], request: TurnRequest, now: datetime) -> Replay | None:
+    """What to do with a turn id that exists: replay what is finished, refuse what runs, and None to run again what failed."""
+    if standing.repeat_hash != request.body_hash():
+        raise InvalidFields("This turn id was used with another message. Use a new id for a new message.")
+    if standing.repeat_status in ("complete", "interrupted"):
+        return Replay(standing.repeat_id)
+    if standing.repeat_status == "running" and standing.repeat_until > now:
+        raise Conflict("The answer to this message is still being written.")
+    return None
+
+
+def _close_crashed(connection: Connection, user_id: uuid.UUID, turn_id: uuid.UUID, now: datetime) -> None:
+    """A turn whose lease is over crashed: it counts as failed, and what it said is lost; the customer's message is not."""
+    connection.execute(
+        sa.text("""
+            update turns set status = 'failed', error = 'crashed', finished_at = :now
+            where id = :turn_id and user_id = :user_id and status = 'running'
+        """),
+        {"turn_id": turn_id, "user_id": user_id, "now": now},
+    )
+
+
+def _new_turn(account: Account, standing: Row[Any], request: TurnRequest, now: datetime) -> BegunTurn:
+    site = None
+    if standing.site_id is not None:
+        zone = standing.timezone
+        site = Site(standing.site_id, standing.site_name, standing.currency, zone, standing.data_as_of)
+    return BegunTurn(
+        account=account,
+        turn_id=standing.repeat_id or uuid.uuid4(),
+        lease=uuid.uuid4(),
+        conversation_id=standing.conversation_id or uuid.uuid4(),
+        session_id=standing.session_id or uuid.uuid4(),
+        user_message_id=standing.message_id or uuid.uuid4(),
+        assistant_message_id=uuid.uuid4(),
+        message=standing.message_text or request.message,
+        site=site,
+        plans=tuple(standing.plans),
+        remember=standing.remember if standing.conversation_id else request.remember is not False,
+        version=standing.version or 0,
+        started_at=now,
+        regenerate=request.regenerate,
+        end_session=request.end_session,
+        new_message=standing.message_id is None,
+    )
+
+
+# One statement: each part is a row or two, and a round trip costs more than any of them.
+_BEGIN = sa.text(f"""
+    with counted as ({entitlements.COUNT}),
+    charged as ({entitlements.RESERVE}),
+    conversation as (
+        insert into conversations (id, user_id, site_id, client_id, title, remember, version, created_at, last_turn_at)
+        values (:conversation_id, :user_id, :site_id, :client_id, :title, :remember, 1, :now, :now)
+        on conflict (id) do update set version = conversations.version + 1, last_turn_at = :now
+        returning version),
+    session as (
+        insert into sessions (id, user_id, conversation_id, started_at, last_activity_at)
+        values (:session_id, :user_id, :conversation_id, :now, :now)
+        on conflict (id) do update set last_activity_at = :now),
+    turn as (
+        insert into turns (id, user_id, conversation_id, session_id, client_turn_id, body_hash, status, lease, lease_until,
+                           started_at)
+        values (:turn_id, :user_id, :conversation_id, :session_id, :client_turn_id, :body_hash, 'running', :lease,
+                :lease_until, :now)
+        on conflict (id) do update set status = 'running', lease = :lease, lease_until = :lease_until, started_at = :now,
+            session_id = :session_id, error = null, finished_at = null),
+    message as (
+        insert into messages (id, user_id, conversation_id, session_id, turn_id, role, text, status, position, created_at)
+        select :user_message_id, :user_id, :conversation_id, :session_id, :turn_id, 'user', :message, 'complete', version, :now
+        from conversation where :new_message),
+    quiet as (
+        insert into outbox_events (user_id, conversation_id, type, payload, dedupe_key, deliver_after, created_at)
+        values (:user_id, :conversation_id, 'session-ended', cast(:session_payload as jsonb), :session_key, :quiet_until, :now)
+        on conflict (dedupe_key) do update set
+            payload = excluded.payload, deliver_after = excluded.deliver_after, published_at = null, attempts = 0,
+            postponements = 0, dead_at = null),
+    elsewhere as (
+        update outbox_events set deliver_after = :elsewhere_until, published_at = null
+        where :new_conversation and user_id = :user_id and type = 'session-ended' and dedupe_key <> :session_key
+          and deliver_after > :elsewhere_until)
+    select counter from counted
+""")
+
+
+def _write_begun(
+    connection: Connection,
+    begun: BegunTurn,
+    request: TurnRequest,
+    charge: Charge,
+    quiet: timedelta,
+    quiet_elsewhere: timedelta,
+) -> None:
+    account, now = begun.account, begun.started_at
+    counts = [entitlements.count_turn(account, now), charge.reserved(account)]
+    counted = connection.execute(
+        _BEGIN,
+        {
+            "user_id": account.user_id,
+            "conversation_id": begun.conversation_id,
+            "site_id": begun.site.id if begun.site else None,
+            "client_id": request.client_id,
+            "title": one_line(begun.message, TITLE_CHARACTERS),
+            "remember": begun.remember,
+            "session_id": begun.session_id,
+            "turn_id": begun.turn_id,
+            "client_turn_id": request.turn_id,
+            "body_hash": request.body_hash(),
+            "lease": begun.lease,
+            "lease_until": now + LEASE,
+            "user_message_id": begun.user_message_id,
+            "message": begun.message,
+            "new_message": begun.new_message,
+            "new_conversation": begun.version == 0,
+            "elsewhere_until": now + quiet_elsewhere,
+            **session_end(begun, now + quiet, "quiet"),
+            **entitlements.counting(account, counts),
+            **entitlements.reserving(charge),
+            "now": now,
+        },
+    ).scalars()
+    entitlements.check_counted(set(counted), counts, now)

@@ -1,0 +1,58 @@
+"""PostgreSQL is restarted in the middle of a turn, as an operator does it and as a crash does."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from common.migrations import run as migrations
+from local import postgres
+from local.issuer import Issuer
+from tests.conftest import Database
+from tests.functions.conftest import System, running_system
+from tests.functions.scripted import play
+from tests.functions.site import load_small_site
+from tests.functions.test_nothing_is_lost import LIST_PLANS, said, snapshots, turns, waiting
+
+
+@pytest.fixture
+def own_system(
+    tmp_path: Path, issuer: tuple[Issuer, str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[System]:
+    """A system on a server of its own, which a test may restart. Its data is durable: what was committed must survive."""
+    for part in (tmp_path, tmp_path.parent):
+        part.chmod(0o755)
+    with postgres.server(tmp_path) as server:
+        postgres.create_database(server)
+        migrations.migrate(sa.create_engine(server.url(role="memberintel_owner"), poolclass=sa.NullPool))
+        database = Database(server, postgres.DATABASE)
+        yield from running_system(database, issuer, monkeypatch)
+        database.dispose()
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT], ids=["restarted", "crashed"])
+def test_a_turn_outlives_the_servers_restart(
+    own_system: System, monkeypatch: pytest.MonkeyPatch, how: signal.Signals
+) -> None:
+    system = own_system
+    load_small_site(system.database, system.owner)
+
+    def restart() -> None:
+        system.database.superuser.dispose()
+        postgres.restart(system.database.server.folder, how)
+
+    play(monkeypatch, [restart, LIST_PLANS], [restart, "Two ", "plans."])
+    answer = system.chat("plans?").json
+    assert (answer["status"], answer["text"]) == ("complete", "Two plans.")
+    assert not answer["tool_calls"][0]["is_error"]
+    assert turns(system) == [("complete", None)]
+    assert said(system) == [("user", "plans?", "complete"), ("assistant", "Two plans.", "complete")]
+    assert waiting(system) == 1
+    restart()
+    system.deliver_all()
+    assert (snapshots(system), waiting(system)) == (1, 0)
+    assert system.database.scalar("select count(*) from usage_charges where state <> 'settled'") == 0
