@@ -30,20 +30,8 @@ from common.sites.imports.run import FileReport, import_files, open_file
 from local import postgres
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-HEADER = [
-    "id",
-    "Created date (UTC)",
-    "Amount",
-    "Amount Refunded",
-    "Currency",
-    "Captured",
-    "Status",
-    "Description",
-    "Refunded date (UTC)",
-    "Customer ID",
-    "Customer Description",
-    "Customer Email",
-]
+_COLUMNS = "id,Created date (UTC),Amount,Amount Refunded,Currency,Captured,Status,Description,Refunded date (UTC),Customer ID"
+HEADER = (*_COLUMNS.split(","), "Customer Description", "Customer Email")
 PRICES = ("19.00", "29.00", "49.00", "99.00", "290.00", "1,290.00")
 
 
@@ -110,7 +98,7 @@ def imported(app: Engine, site: tables.Site, path: Path, progress: Callable[[int
 
 
 def copied(superuser: Engine, path: Path) -> int:
-    """Write the rows of `transactions` to `path`, empty the table, and return nothing but their number: `copy_back` is what is timed."""
+    """Write the rows of `transactions` to `path` and empty the table; returns their number."""
     with superuser.begin() as connection, path.open("wb") as out:
         count = copy_out(connection, "copy (select * from transactions) to stdout", out)
         connection.execute(sa.text("truncate transactions"))

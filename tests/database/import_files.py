@@ -147,57 +147,25 @@ def write(style: Style, payments: list[Payment], *, shuffled: int | None = None)
     """The file that a system of this style writes about `payments`, its rows in an order of their own where `shuffled` is a seed."""
     rng = random.Random(style.seed + 1)
     rows = [row for payment in payments for row in _rows(style, payment)]
-    repeated = [rng.choice(rows) for _ in range(style.repeats)]
-    broken = [_broken(style, rng, i) for i in range(style.broken)]
-    everything = rows + repeated + broken
-    if shuffled is None:
-        # Each repeat follows somewhere behind its row, the broken ones stand anywhere.
-        everything = rows + repeated
-        for row in broken:
-            everything.insert(rng.randrange(len(everything)), row)
-    else:
-        random.Random(shuffled).shuffle(everything)
+    rows += [rng.choice(rows) for _ in range(style.repeats)]
+    if shuffled is not None:
+        random.Random(shuffled).shuffle(rows)
+    for number in range(style.broken):
+        rows.insert(rng.randrange(len(rows)), _broken(style, rng, number))
     header = [*_HEADERS[style.source], *(f"Unused {i}" for i in range(style.empty_columns))]
     out = io.StringIO()
     writer = csv.writer(out, delimiter=style.delimiter, lineterminator=style.line_end)
     writer.writerow(header)
-    for i, row in enumerate(everything):
+    for i, row in enumerate(rows):
         writer.writerow([*row, *[""] * style.empty_columns])
         if style.blank_lines and i % 7 == 0:
             out.write(style.line_end)
-    return Made(out.getvalue().encode(style.encoding), len(everything), style.repeats, style.broken)
+    return Made(out.getvalue().encode(style.encoding), len(rows), style.repeats, style.broken)
 
 
-_HEADERS = {
-    "plain": (
-        [
-            "transaction_id",
-            "member_id",
-            "email",
-            "plan",
-            "kind",
-            "amount",
-            "currency",
-            "status",
-            "occurred_at",
-            "description",
-        ]
-    ),
-    "stripe": (
-        [
-            "id",
-            "Created date (UTC)",
-            "Amount",
-            "Amount Refunded",
-            "Currency",
-            "Captured",
-            "Status",
-            "Description",
-            "Customer ID",
-            "Customer Email",
-        ]
-    ),
-}
+_PLAIN = "transaction_id,member_id,email,plan,kind,amount,currency,status,occurred_at,description"
+_STRIPE = "id,Created date (UTC),Amount,Amount Refunded,Currency,Captured,Status,Description,Customer ID,Customer Email"
+_HEADERS = {"plain": tuple(_PLAIN.split(",")), "stripe": tuple(_STRIPE.split(","))}
 
 
 def _rows(style: Style, payment: Payment) -> list[list[str]]:

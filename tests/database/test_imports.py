@@ -179,6 +179,18 @@ def test_memberpress_exports(importing: Import) -> None:
     assert any("1 people came without a day of registration" in note for note in reports[3].notes)
 
 
+def test_a_memberpress_subscription_that_was_only_confirmed_is_no_fault(
+    importing: Import, tmp_path: Path
+) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text(
+        "id,trans_num,product_name,total,status,created_at,user_email\n"
+        "7,mp-txn-7,Growth Circle,0.00,confirmed,2026-05-01 10:00:00,a@x.example\n"
+    )
+    assert counts(importing(file)[0]) == (1, 1, 0, 0, 0)
+    assert importing.rows("amount_minor, status", "transactions") == [(0, "complete")]
+
+
 def test_stripe_exports(importing: Import) -> None:
     reports = importing(*(f"stripe_{t}.csv" for t in ("payments", "subscriptions", "customers")))
     assert [counts(r)[1:] for r in reports] == [(2, 0, 0, 0), (3, 0, 0, 0), (5, 0, 0, 0)]

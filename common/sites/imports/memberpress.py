@@ -19,6 +19,7 @@ CREATED, EXPIRES = ("created at", "created on"), ("expires at", "expires on")
 _TRANSACTION_STATUSES = {
     "complete": "complete",
     "completed": "complete",
+    "confirmed": "complete",  # a subscription that began: its row carries no money
     "pending": "pending",
     "failed": "failed",
     "refunded": "refunded",

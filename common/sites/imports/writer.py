@@ -7,6 +7,7 @@ whatever the size of the file.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -124,8 +125,12 @@ def _write_members(connection: Connection, site: Site, members: list[Member]) ->
     return {("members", lines[external_id]): added for (_, external_id), added in done.items()}
 
 
+_FIELDS = {of: (of.__slots__, attrgetter(*of.__slots__)) for of in _TABLES}
+
+
 def _values(record: Record) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in record.__slots__}
+    names, values = _FIELDS[type(record)]
+    return dict(zip(names, values(record), strict=True))
 
 
 def _referring(record: Subscription | Transaction, known: Known) -> dict[str, Any]:
