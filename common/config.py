@@ -41,7 +41,7 @@ class Settings(BaseModel):
 
     oidc_issuer: str = Field("", description="Issuer of customers' ID tokens")
     oidc_audience: str = Field("", description="Audience of customers' ID tokens")
-    oidc_jwks_url: str = Field("", description="Where the issuer's keys are (https or file)")
+    oidc_jwks_url: str = Field("", description="Where the issuer publishes its keys")
     first_login: Literal["refuse", "create_free"] = Field(
         "refuse", description="What an unknown customer's first login does"
     )

@@ -4,6 +4,8 @@ Each calendar day and each person has a seed of its own, so that a later load ad
 knowledge base's articles are in `demo_knowledge/`.
 """
 
+# ruff: noqa: SIM905 - lists of the names would fill the screen
+
 from __future__ import annotations
 
 import calendar
@@ -31,12 +33,12 @@ _BATCH = 2000
 _FIRST = (
     "Ada Amir Anna Ben Bianca Carlos Chloe Daniel Dilan Elena Emeka Erik Fatima Felix Grace Hana Hugo Ines Ivan Jana Jonas Kofi "
     "Lara Leo Lucia Maja Marco Mina Nadia Noah Olga Omar Paula Petra Rafael Rosa Samir Sofia Tariq Tessa Uma Viktor Yuki Zoe"
-).split()  # noqa: SIM905 - a list of them would fill the screen
+).split()
 _LAST = (
     "Abel Adeyemi Baker Berg Castro Chen Costa Dahl Diaz Eriksen Fischer Fontaine Garcia Haas Hughes Ito Jansen Kaya Keller Kim "
     "Kowalski Lang Lopez Marin Meyer Moreau Nagy Novak Okafor Olsen Park Patel Quinn Reyes Rossi Sato Schmidt Silva Singh Tanaka "
     "Weber"
-).split()  # noqa: SIM905 - a list of them would fill the screen
+).split()
 
 
 @dataclass(frozen=True)

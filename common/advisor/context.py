@@ -194,15 +194,16 @@ class _Builder:
         self, name: str, items: list[Any], text_of: Callable[[Any], str], *, drop_first: bool = False
     ) -> list[Any]:
         """The items that fit the section's budget, in order; whole ones go, from the front or from the back."""
-        room = BUDGETS[name]
+        used = 0
         kept: list[Any] = []
         for item in reversed(items) if drop_first else items:
-            room -= count_tokens(text_of(item))
-            if room < 0:
+            tokens = count_tokens(text_of(item))
+            if used + tokens > BUDGETS[name]:
                 break
+            used += tokens
             kept.append(item)
         if items:
-            self._record(name, BUDGETS[name] - max(room, 0), len(kept), len(items) - len(kept))
+            self._record(name, used, len(kept), len(items) - len(kept))
         return kept[::-1] if drop_first else kept
 
     def _record(self, name: str, tokens: int, items: int, dropped: int) -> None:

@@ -168,6 +168,9 @@ class _Turn:
         self._history = loaded.history
         self.context = build_context(self.begun, loaded, now)
         self.answering.remembering = self._remembering(self.context)
+        for part in self.context.trace:
+            if part["dropped"]:
+                log.write("section over its budget", section=part["section"], dropped=part["dropped"])
         yield Noted("recall", self.context.recalled)
         names = tuple(n for n in ADVISOR_TOOLS if n != "recall_prior_tool_result" or self.config.recall_tool)
         yield from self.answering.rounds("chat", self.context.sections, self.context.messages, names)
