@@ -358,7 +358,10 @@ class TestExport:
         small = tuple(export.Table(t.name, 3, t.owner, t.key, t.hidden) for t in export.TABLES)
         monkeypatch.setattr(export, "TABLES", small)
         again = ask(system, "GET", "/v1/me/export").json["tables"]
-        assert [r["requests"] for r in (*whole.pop("request_counts"), *again.pop("request_counts"))] in ([1, 2], [1, 1])
+        assert [r["requests"] for r in (*whole.pop("request_counts"), *again.pop("request_counts"))] in (
+            [1, 2],
+            [1, 1],
+        )
         assert again == whole
         assert len(whole["conversations"]) == 7
 
