@@ -46,18 +46,20 @@ _ENTER = sa.text(f"""
 """)
 
 
-def enter(connection: Connection, identity: Identity, config: Settings, now: datetime) -> Account:
-    """The account of `identity`, with this request counted; the rest of the transaction sees that user's rows. An identity never seen
-    before is refused (Forbidden) or gets a Free tenant of its own, as the setting `first_login` says. Raises Unauthenticated for a token
-    from before its user's erasure, TooManyRequests."""
+def enter(
+    connection: Connection, identity: Identity, config: Settings, now: datetime, *, requests: int = 1
+) -> Account:
+    """The account of `identity`, with this request counted (0 where it was before); the rest of the transaction sees that user's rows. An
+    identity never seen before is refused (Forbidden) or gets a Free tenant of its own, as the setting `first_login` says. Raises
+    Unauthenticated for a token from before its user's erasure, TooManyRequests."""
     _refuse_erased(identity, config)
-    found = _find(connection, identity, now)
+    found = _find(connection, identity, now, requests)
     if found is None:
         # Who is not there may have been erased a moment ago, by another instance.
         _refuse_erased(identity, config, fresh=True)
         if config.first_login == "create_free":
             _create_free(connection, identity, now)
-            found = _find(connection, identity, now)
+            found = _find(connection, identity, now, requests)
     if found is None:
         raise Forbidden("This account is not known here. Ask the operator to add it.")
     rate_limit.check(found.requests, config.requests_per_minute, now)
@@ -71,11 +73,13 @@ def count_refused(identity: Identity, config: Settings, now: datetime) -> None:
             rate_limit.check(found.requests, config.requests_per_minute, now)
 
 
-def _find(connection: Connection, identity: Identity, now: datetime) -> Row[Any] | None:
+def _find(connection: Connection, identity: Identity, now: datetime, requests: int = 1) -> Row[Any] | None:
     who = {"issuer": identity.issuer, "subject": identity.subject}
     connection.execute(_PROVE, who)
     try:
-        return connection.execute(_ENTER, {**who, "minute": rate_limit.minute_of(now)}).first()
+        return connection.execute(
+            _ENTER, {**who, "minute": rate_limit.minute_of(now), "more": requests}
+        ).first()
     except DBAPIError as exc:
         if error_name(exc) == FOREIGN_KEY:  # erased while we waited to count
             raise Unauthenticated() from None

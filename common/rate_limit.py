@@ -9,9 +9,9 @@ from common.errors import LimitReached
 # Part of the statement that finds the caller, so that counting costs no round trip. One row a user, overwritten minute by minute.
 COUNT = """
     insert into request_counts (user_id, minute, requests)
-    select id, :minute, 1 from found
+    select id, :minute, cast(:more as bigint) from found
     on conflict (user_id) do update set minute = excluded.minute,
-        requests = case when request_counts.minute = excluded.minute then request_counts.requests + 1 else 1 end
+        requests = case when request_counts.minute = excluded.minute then request_counts.requests else 0 end + excluded.requests
     returning requests
 """
 

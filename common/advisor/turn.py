@@ -90,7 +90,7 @@ def begin(
 def replay(identity: Identity, again: Replay, *, config: Settings, now: datetime) -> dict[str, Any]:
     """The stored answer of a turn that was asked for again."""
     with db.transaction("app") as connection:
-        account = accounts.enter(connection, identity, config, now)
+        account = accounts.enter(connection, identity, config, now, requests=0)
         return stored_answer(connection, user_id=account.user_id, turn_id=again.turn_id)
 
 

@@ -59,6 +59,10 @@ def test_chat_and_the_other_functions_count_together(limited: System) -> None:
     assert limited.database.scalar("select used from usage_counters where counter = 'turns'") == 2
 
 
+def test_a_turn_that_is_asked_for_again_counts_once_each_time(limited: System) -> None:
+    assert [limited.chat("Hello", turn_id="t-1").status_code for _ in range(4)] == [200, 200, 200, 429]
+
+
 def test_requests_that_are_refused_count(limited: System) -> None:
     headers = limited.token(limited.owner)
     brain = limited.client("brain")
