@@ -31,9 +31,12 @@ def key_of(record: Record) -> Key:
     return _TABLES[type(record)], record.external_id
 
 
-def write(connection: Connection, site: Site, records: Sequence[Record], known: Known) -> dict[Key, bool]:
+def write(
+    connection: Connection, site: Site, records: Sequence[Record], known: Known | None = None
+) -> dict[Key, bool]:
     """Upsert `records`, of which no two have the same key. Returns the keys that were written: True where added, False where changed;
     what is missing was already so. People and plans that are named and not `known` are found or made."""
+    known = known or Known()
     written: dict[Key, bool] = {}
     plans = [r for r in records if isinstance(r, Plan)]
     _name_stubs(connection, site, PLANS, {plan_stub(p.name): p.external_id for p in reversed(plans)})
