@@ -40,7 +40,7 @@ locals {
       role        = "memberintel_admin_read"
       secrets     = []
       publishes   = []
-      uses        = []
+      uses        = ["models"]
     }
     persist_tool_results = {
       kind        = "event"

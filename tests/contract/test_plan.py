@@ -82,7 +82,7 @@ ALLOWED = {
     | WAREHOUSE
     | publishes("session-ended")
     | {("roles/storage.objectUser", "ledger")},
-    "admin": DATABASE,
+    "admin": DATABASE | MODELS,  # the debug route embeds its query
     "persist_tool_results": DATABASE,
     "generate_wrap_up": DATABASE | MODELS | KEY,
     "relay_events": DATABASE | publishes("tool-results", "session-ended"),
