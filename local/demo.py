@@ -22,8 +22,8 @@ from sqlalchemy import Connection, Engine
 
 from common.db import transaction, user_transaction
 from common.sites.imports import tables, writer
-from common.sites.imports.references import Known
 from common.sites.imports.records import Member, MemberRef, Plan, PlanRef, Record, Subscription, Transaction
+from common.sites.imports.references import Known
 
 OWNER = "owner@demo.example"
 KNOWLEDGE = Path(__file__).parent / "demo_knowledge"
