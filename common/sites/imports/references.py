@@ -47,7 +47,9 @@ def _each_by(column: str, parameter: str) -> str:
     are no statistics of what this very transaction wrote, and a join planned without them goes through everyone, each time."""
     return f"""
 select m.* from jsonb_array_elements_text(cast(:{parameter} as jsonb)) as wanted(value)
-cross join lateral (select {_COLUMNS} from members where user_id = :user_id and site_id = :site_id and {column} = wanted.value offset 0) as m"""
+cross join lateral (
+    select {_COLUMNS} from members
+    where user_id = :user_id and site_id = :site_id and {column} = wanted.value offset 0) as m"""
 
 
 def find_members(
@@ -67,7 +69,8 @@ def find_members(
     aliased = connection.execute(
         sa.text(f"""
 select {_COLUMNS} from members
-where user_id = :user_id and site_id = :site_id and aliases is not null and aliases && array(select jsonb_array_elements_text(cast(:ids as jsonb)))"""),
+where user_id = :user_id and site_id = :site_id
+  and aliases is not null and aliases && array(select jsonb_array_elements_text(cast(:ids as jsonb)))"""),
         own,
     ).mappings()
     by_id: dict[str, dict[str, Any]] = {}
