@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -166,6 +167,9 @@ class _Turn:
         now = self.clock()
         loaded = load_context(self.begun, self.config, now)
         self._history = loaded.history
+        # With the gate on, the block costs its tokens only where the query points at earlier talk.
+        if self.config.recall_gate and not any(r.startswith("reference:") for r in self.route["reasons"]):
+            loaded = replace(loaded, snapshots=[])
         self.context = build_context(self.begun, loaded, now)
         self.answering.remembering = self._remembering(self.context)
         for part in self.context.trace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from common.config import settings
 from common.llm.types import ToolCall
 from tests.functions.conftest import System
 from tests.functions.scripted import play
@@ -137,3 +138,20 @@ def test_a_conversation_not_to_be_remembered_leaves_nothing_for_others(
     inside = system.chat("what did you show me?", conversation_id=secret).json
     assert not inside["tool_calls"][0]["is_error"]
     assert inside["recalled"]["snapshots"]
+
+
+def test_with_the_gate_on_only_a_query_that_points_back_gets_the_block(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_small_site(system.database, system.owner)
+    play(monkeypatch, [LIST_PLANS], ["One."])
+    conversation = system.chat("plans?").json["conversation_id"]
+    play(monkeypatch, ["Well."])
+    ungated = system.chat("Tell me something about pricing", conversation_id=conversation).json
+    assert ungated["recalled"]["snapshots"], "off until the counters justify it"
+    monkeypatch.setenv("MEMBERINTEL_RECALL_GATE", "true")
+    settings.cache_clear()
+    aside = system.chat("What is a good price for a cooking class?", conversation_id=conversation).json
+    back = system.chat("What plans did you show me?", conversation_id=conversation).json
+    assert aside["recalled"]["snapshots"] == []
+    assert len(back["recalled"]["snapshots"]) == 1
