@@ -202,12 +202,18 @@ class Chat {
     const response = await send("POST", "/chat", { body, accept: "text/event-stream", signal: this.running.signal });
     let failed = null;
     for await (const chunk of chunks(response)) {
-      if (chunk.type === "start") this.begun = chunk.messageMetadata.conversation_id;
+      if (chunk.type === "start") this.begin(chunk.messageMetadata.conversation_id);
       if (chunk.type === "error") failed = chunk.errorText;
       take(answer, chunk);
       follow(answer.element);
     }
     return failed;
+  }
+
+  /** The address names the conversation from its first chunk on, unless the customer has gone to another view meanwhile. */
+  begin(id) {
+    this.begun = id;
+    if (this.element.isConnected) history.replaceState(null, "", `#/chat/${id}`);
   }
 
   /** After a turn: the head and the list show the conversation as it is stored now. */
@@ -219,7 +225,6 @@ class Chat {
     } catch {
       return; // it went meanwhile; the next action says so
     }
-    history.replaceState(null, "", `#/chat/${id}`);
     this.drawHead();
     await this.drawSide(this.side);
   }
