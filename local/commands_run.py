@@ -33,7 +33,7 @@ from local.stack import ERASURE_LEDGER, Stack, bring_up_to_date, now, opened
 DEFAULT_PORT = 8080
 
 
-def add_parsers(subparsers: argparse._SubParsersAction) -> None:
+def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The subcommands of this group."""
     run = subparsers.add_parser("run", help="start the whole system on the embedded PostgreSQL")
     run.add_argument(

@@ -53,7 +53,8 @@ def console_file(call: Call, name: str) -> Response:
     response.headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
     response.headers["Cache-Control"] = "no-cache"
     response.set_etag(hashlib.sha256(content).hexdigest()[:32])
-    return response.make_conditional(call.request)
+    response.make_conditional(call.request)
+    return response
 
 
 def main(request: Request) -> Response:
