@@ -22,6 +22,7 @@ from common.errors import AppError
 from common.knowledge import ingest
 from common.knowledge.embeddings import embedder
 from common.llm import call as llm
+from common.migrations.roles import make_roles
 from common.text import to_json
 from local import demo, postgres
 from local.app import ACCESS_PATH, JWKS_PATH, LocalApp, LocalServer, function_names
@@ -194,8 +195,10 @@ def trigger_function(arguments: argparse.Namespace) -> int:
 
 
 def migrate_database(arguments: argparse.Namespace) -> int:
-    """Apply missing migrations."""
+    """Apply missing migrations; on Cloud SQL make the group roles first, of which the functions' accounts are members."""
     with opened(arguments.data):
+        if settings().cloud_sql_instance:
+            make_roles(db.engine("owner"))
         bring_up_to_date()
     print("The schema is up to date.")
     return 0
