@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow lint evals lock clean
+.PHONY: help setup run test test-slow test-previous lint evals lock clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -27,6 +27,9 @@ test: $(DONE) lint  ## every test but the slow ones
 
 test-slow: $(DONE)  ## what needs emulators, browsers or long campaigns
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
+
+test-previous: $(DONE)  ## the tests of the release before on the schema of this one (PREVIOUS=commit)
+	$(BIN)/python -m tests.previous.run $(PREVIOUS)
 
 evals: $(DONE)  ## the labelled suites that exist so far, with the offline model
 	$(BIN)/python -m evals.suites.router.task
