@@ -16,7 +16,7 @@ from typing import IO
 
 import sqlalchemy as sa
 
-from common import db
+from common import auth, db, warm_up
 from common.config import Settings, settings
 from common.errors import AppError
 from common.knowledge import ingest
@@ -118,7 +118,7 @@ def _serve(stack: Stack, port: int) -> None:
 
     def started() -> None:
         dispatcher.start()
-        llm.preload(config)
+        warm_up.begin(settings, auth.preload, llm.preload)
         print(f"MemberIntel is running. Open {console_address(base_url, stack.issuer)}", flush=True)
         print("Ctrl-C stops it; the data stays.", flush=True)
 
