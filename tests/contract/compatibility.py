@@ -36,6 +36,12 @@ _PARTS = (
     ("anthropic", "pip anthropic", "test_anthropic_wire.py", "the Messages API as its SDK reads it"),
     ("google-genai", "pip google-genai", "test_vertex_wire.py", "Gemini on Vertex AI as its SDK reads it"),
     ("google-cloud-bigquery", "pip google-cloud-bigquery", "test_bigquery.py", "load jobs of the export"),
+    (
+        "google-cloud-logging",
+        "pip google-cloud-logging",
+        "test_smoke.py",
+        "the smoke test reads a turn's events back",
+    ),
     ("Node.js", "program", "test_ai_sdk.py", "runs the AI SDK"),
     ("Java", "program", "test_pubsub_emulator.py", "runs the emulator"),
 )
