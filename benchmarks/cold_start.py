@@ -67,7 +67,7 @@ def sizes() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         archives = [package.archive(name, Path(folder)).stat().st_size / 1000 for name in package.FUNCTIONS]
     pinned = package.cloud_requirements((package.ROOT / "requirements.txt").read_text(encoding="utf-8"))
-    installed = sum(map(_installed, re.findall(r"^([\w.-]+)==", pinned, re.MULTILINE)))
+    installed = sum(map(_installed, set(re.findall(r"^([\w.-]+)==", pinned, re.MULTILINE))))
     sources = sum(
         path.stat().st_size
         for part in ("common", "functions", "local", "evals")
