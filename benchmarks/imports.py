@@ -168,7 +168,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="20,000 rows: whether it runs, no figure to keep")
+    parser.add_argument(
+        "--quick", action="store_true", help="20,000 rows: whether it runs, no figure to keep"
+    )
     arguments = parser.parse_args()
     rows = 20_000 if arguments.quick else arguments.rows
     with (
@@ -206,7 +208,9 @@ def measure(app: Engine, superuser: Engine, site: tables.Site, file: Path) -> No
     copying = time.perf_counter() - began
     copied(superuser, file.parent)
     print(f"{file.stem}: {report.read:,} rows read, {report.added:,} added, {report.unchanged:,} unchanged")
-    print(f"  import of {count:,} rows: {importing:.1f} s, {count / importing:,.0f} a second, {grown:.0f} MB more memory")
+    print(
+        f"  import of {count:,} rows: {importing:.1f} s, {count / importing:,.0f} a second, {grown:.0f} MB more memory"
+    )
     print(f"  bare COPY of the same rows: {copying:.1f} s, {count / copying:,.0f} a second")
     print(f"  the import runs at {copying / importing:.0%} of the bare copy's speed (must: 33 %)")
 

@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from benchmarks.imports import KINDS as BENCHMARKED
 from benchmarks.imports import write_file
 from common.db import user_transaction
 from common.sites.imports import tables

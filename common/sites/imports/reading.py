@@ -204,7 +204,9 @@ def rows_of(path: Path, layout: Layout) -> Iterator[RawRow]:
                         too_many = len(cells) > width and any(cell.strip() for cell in cells[width:])
                         fault = f"{len(cells)} fields under {width} headers" if too_many else None
                         # What is printable has nothing to clean away; most rows are.
-                        yield RawRow(line, cells if text.isprintable() else [clean_text(c) for c in cells], fault)
+                        yield RawRow(
+                            line, cells if text.isprintable() else [clean_text(c) for c in cells], fault
+                        )
                     line = before + reader.line_num + 1
                 return
             except csv.Error:

@@ -31,8 +31,8 @@ class Table:
     kept: frozenset[str] = frozenset()
 
     def statement(self) -> str:
-        """The upsert, which takes each column as a JSON array (moments in seconds) and returns one JSON object: for the external id of each row that it wrote,
-        whether it was added."""
+        """The upsert, which takes each column as a JSON array (moments in seconds) and returns one JSON object: for the external id of
+        each row that it wrote, whether it was added."""
         names = list(self.columns)
 
         def newer(name: str) -> str:
