@@ -104,6 +104,7 @@ class LocalServer(BaseApplication):  # type: ignore[misc]
             "timeout": 0,
             "graceful_timeout": 5,
             "loglevel": "error",
+            "limit_request_line": 0,
             "control_socket_disable": True,
             "post_fork": lambda _arbiter, _worker: die_with_parent(),
             "post_worker_init": lambda _worker: started(),
