@@ -102,7 +102,7 @@ class Endpoints:
         self.routes: list[Endpoint] = []
         self._map: Map | None = None
         if has_app_context():  # functions-framework loads a function within its application's context
-            current_app.register_error_handler(HTTPException, self._unrouted)
+            current_app.register_error_handler(404, self._unrouted)
 
     def route(
         self, method: str, path: str, *, gate: Gate, max_body: int = MAX_BODY_BYTES
@@ -134,14 +134,9 @@ class Endpoints:
             response = problem(AppError())
         return _finish(response, request, config)
 
-    def _unrouted(self, exc: HTTPException) -> Response:
-        """The problem document for what the framework's own routes refuse before it reaches `answer`: a line break in the path, WebDAV's methods."""
-        errors: dict[int | None, AppError] = {404: NotFound(), 405: MethodNotAllowed()}
-        allowed = getattr(exc, "valid_methods", None)
-        if isinstance(exc, WrongMethod) and allowed:
-            errors[405] = MethodNotAllowed(allow=sorted(allowed))
-        error = errors.get(exc.code) or (InvalidRequest() if (exc.code or 500) < 500 else AppError())
-        return _finish(problem(error), flask_request, settings())
+    def _unrouted(self, _exc: HTTPException) -> Response:
+        """The problem document for a path that the framework's own routes do not take: one with a line break."""
+        return _finish(problem(NotFound()), flask_request, settings())
 
     def _dispatch(self, request: Request, config: Settings) -> Response:
         endpoint, params = self._match(request)
