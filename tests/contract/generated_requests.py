@@ -18,13 +18,13 @@ _RUN = "from schemathesis.cli import schemathesis; schemathesis()"
 def fill(running: Running, conversations: int) -> None:
     """Give the owner conversations, snapshots, wrap-ups and memories, so that not every request ends at 404."""
     token = running.token(OWNER)
-    for number in range(conversations):
+    for _ in range(conversations):
         talk = running.chat("How many active members do I have?", token=token)["conversation_id"]
         running.chat(DECISION, token=token, conversation_id=talk)
         assert running.call("POST", f"/v1/conversations/{talk}/end", token=token)[0] == 200
+    for number in range(10):  # the tier's limit leaves room for those that schemathesis adds
         memory = {"content": f"The {number}th live call of the year is on a Monday."}
-        status, answer = running.call("POST", "/v1/brain/memories", memory, token=token)
-        assert status == 201, answer
+        assert running.call("POST", "/v1/brain/memories", memory, token=token)[0] == 201
 
 
 def generate(running: Running, *options: str, email: str = OWNER) -> str:
