@@ -46,6 +46,7 @@ class Ready:
     """A case that can be asked: by whom, where, in which words, and what is known of the answer."""
 
     case: Case
+    user_id: uuid.UUID
     email: str
     ask: str
     facts: Facts
@@ -117,7 +118,9 @@ def prepare(system: System, case: Case) -> Ready:
         system.provider, system.now = before, NOW
     facts = _facts(person, scene, calls, case)
     ask = case.ask if "world" in case.data else _filled(case.ask, facts)
-    return Ready(case, email, ask, facts, None if scene.get("new_conversation") else conversation)
+    return Ready(
+        case, person.user_id, email, ask, facts, None if scene.get("new_conversation") else conversation
+    )
 
 
 def _scene(name: str) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 import tempfile
 import threading
 import urllib.error
@@ -29,7 +28,7 @@ import sqlalchemy as sa
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from common import clock, db, log
-from common.config import Settings, settings
+from common.config import PREFIX, Settings, settings
 from common.events import CONSUMERS, Event, write_push
 from common.llm import call, prices
 from common.llm.types import ModelChoice, ModelRequest, Provider, ProviderEvent, Stop, Usage
@@ -202,8 +201,8 @@ def _forget() -> None:
 
 @contextlib.contextmanager
 def running(now: datetime, environ: dict[str, str] | None = None) -> Iterator[System]:
-    """A system on an empty PostgreSQL in a folder that goes with it, with `environ` as further settings. Log lines go to `log.jsonl`
-    in that folder."""
+    """A system on an empty PostgreSQL in a folder that goes with it, with `environ` as further settings and none
+    from outside. Log lines go to `log.jsonl` in that folder."""
     before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="memberintel-evals-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
@@ -217,6 +216,8 @@ def running(now: datetime, environ: dict[str, str] | None = None) -> Iterator[Sy
         stack.enter_context(contextlib.redirect_stdout(stack.enter_context((folder / "log.jsonl").open("w"))))
         dispatcher = Dispatcher("", system.issuer.internal_token, function_names())  # keeps, delivers nothing
         stack.callback(system.serve(LocalApp(dispatcher, system.issuer.jwks)))
+        for variable in [name for name in os.environ if name.startswith(PREFIX)]:
+            del os.environ[variable]
         os.environ.update(system.issuer.settings(system.address + JWKS_PATH))
         os.environ.update(
             {
@@ -237,8 +238,3 @@ def _restore(environ: dict[str, str], now: Any, provider: Any) -> None:
     os.environ.update(environ)
     clock.now, call._provider = now, provider
     _forget()
-
-
-def say(text: str) -> None:
-    """A line of progress, on standard error."""
-    print(text, file=sys.stderr, flush=True)
