@@ -124,7 +124,7 @@ def recalls(block: str, fact: Fact) -> bool:
 
 
 def explains(block: str, fact: Fact, expect: str) -> bool:
-    """Whether the block shows the assumed number for what it is: under its day, and one that is the number before with the newer beside it."""
+    """Whether the block shows the assumed number under its day, and where it is not the newest, the newer one beside it."""
     if expect != "earlier" or fact.earlier is None or fact.earlier_day is None:
         return recalls(block, fact)
     before = any(

@@ -22,14 +22,16 @@ _MONTHS = {
 }
 _MONTH_OF = {name: number for number, names in _MONTHS.items() for name in names.split()}
 _NAME = "|".join(sorted(_MONTH_OF, key=len, reverse=True))
+_OF_MONTH = r"(?:3[01]|[12]\d|0?[1-9])(?!\d)"
 _ORDINAL = r"(?:st|nd|rd|th|\.|º|ª|er|o)?"
 _YEAR = r"(?:,?\s*(?:de\s+|del\s+)?(?P<year{n}>20\d\d))?"
 _DAY = re.compile(
     rf"(?<![\d-])(?P<iso>20\d\d[-/.]\d\d?[-/.]\d\d?)(?![\d])"
     rf"|(?<!\d)(?P<cjk_month>\d\d?)\s*[月월]\s*(?P<cjk_day>\d\d?)\s*[日일]"
-    rf"|(?<!\w)(?P<month1>{_NAME})\b\.?\s+(?:the\s+)?(?P<day1>\d\d?){_ORDINAL}(?![\d%]){_YEAR.format(n=1)}"
-    rf"|(?<!\d)(?P<day2>\d\d?){_ORDINAL}\s*(?:of\s+|de\s+|d')?(?P<month2>{_NAME})\b\.?{_YEAR.format(n=2)}"
-    rf"|(?<![\d.,/])(?P<a>\d\d?)(?P<mark>[./])(?P<b>\d\d?)(?:(?P=mark)(?P<year3>(?:20)?\d\d)(?!\d)|\.(?!\d)|(?![\d.,/%]))",
+    rf"|(?<!\w)(?P<month1>{_NAME})\b\.?\s+(?:the\s+)?(?P<day1>{_OF_MONTH}){_ORDINAL}(?![\d%]){_YEAR.format(n=1)}"
+    rf"|(?<!\d)(?P<day2>{_OF_MONTH}){_ORDINAL}\s*(?:of\s+|de\s+|d')?(?P<month2>{_NAME})\b\.?{_YEAR.format(n=2)}"
+    rf"|(?<![\d.,/])(?P<a>\d\d?)(?P<mark>[./])(?P<b>\d\d?)(?:(?P=mark)(?P<year3>(?:20)?\d\d)(?!\d)"
+    r"|(?<=\.\d)\.(?!\d)|(?<=\.\d\d)\.(?!\d)|(?<=/\d)(?![\d.,/%])|(?<=/\d\d)(?![\d.,/%]))",
     re.IGNORECASE,
 )
 _NUMBER = re.compile(
