@@ -28,9 +28,8 @@ test: $(DONE) lint  ## every test but the slow ones
 test-slow: $(DONE)  ## what needs emulators, browsers or long campaigns
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
-evals: $(DONE)  ## the labelled suites that exist so far, with the offline model
-	$(BIN)/python -m evals.suites.router.task
-	$(BIN)/python -m evals.suites.wrap_ups.task
+evals: $(DONE)  ## the gates of a release, against the offline model: plumbing (ARGS="--provider anthropic" for more)
+	$(BIN)/memberintel evals $(ARGS)
 
 lint: $(DONE)  ## style, types and the direction of imports
 	$(BIN)/ruff check .

@@ -124,7 +124,7 @@ def environment(provider: str) -> dict[str, str]:
         # The fallback too: figures of one provider are not to hold answers of another.
         chosen[variable(route.setting)] = model
         if name != "offline":
-            chosen[variable(route.fallback_setting)] = model
+            chosen.setdefault(variable(route.fallback_setting), model)
     embedding = {variable("embedding_model"): "hashed"} if provider == "offline" else {}
     return {**kept, **chosen, **embedding}
 

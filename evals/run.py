@@ -64,15 +64,35 @@ def run(
     whose result of this repeat is known."""
     name = f"{WORLDS}_run"
     system.copy(WORLDS, name)
-    with system.database(name), ThreadPoolExecutor(workers) as pool:
+    with system.database(name):
         jobs = [
             job
             for suite in suites
             for job in _jobs(system, suite, ready, asking, sleep)
             if (suite.name, job.case) not in skip
         ]
-        for result in pool.map(lambda job: job.run(), jobs):
-            done(replace(result, repeat=repeat))
+        _work(jobs, lambda result: done(replace(result, repeat=repeat)), workers)
+
+
+def _work(jobs: list[Job], done: Done, workers: int) -> None:
+    """Run the jobs, so many at a time. Each result is handed over as soon as it is there; after an exception no further job begins."""
+    writing = threading.Lock()
+
+    def work(job: Job) -> None:
+        result = job.run()
+        with writing:
+            done(result)
+
+    if workers == 1:
+        for job in jobs:
+            work(job)
+        return
+    pool = ThreadPoolExecutor(workers)
+    try:
+        for future in [pool.submit(work, job) for job in jobs]:
+            future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _jobs(
@@ -123,12 +143,18 @@ def ask(
 ) -> Result:
     """The result of one case, asked now."""
     before = remembered(system, ready) if suite.watches else ()
-    trace, began = "", time.monotonic()
+    trace, turn, began = (
+        "",
+        new_trace(),
+        time.monotonic(),
+    )  # the same turn when it is asked again, as a client does
     with _planted(ready.case.data.get("article", "")):
         for patience in (*PATIENCE_SECONDS, None):
             trace = new_trace()
             asking(trace, ready)
-            body = {"conversation_id": ready.conversation_id} if ready.conversation_id else {}
+            body = {"turn_id": turn} | (
+                {"conversation_id": ready.conversation_id} if ready.conversation_id else {}
+            )
             try:
                 answer = system.chat(ready.email, ready.ask, trace, **body)
                 break
@@ -137,6 +163,8 @@ def ask(
                     return _failed(ready, str(exc))
                 sleep(patience)
     seen = system.seen.pop(trace)
+    if answer["status"] != "complete":
+        return _failed(ready, f"the answer broke off: {answer['status']}")
     after = remembered(system, ready) if suite.watches else ()
     reply = Reply(
         text=answer["text"],

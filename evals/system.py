@@ -96,7 +96,12 @@ class System:
     def provide(self, name: str, config: Settings) -> Provider:
         """The provider behind the seam: the one that was put there, else the configured vendor's, recorded."""
         behind = self.provider or self._make(name, config)
-        return _Recording(name, behind, lambda: self.seen[_trace()])
+        return _Recording(name, behind, self._seen_now)
+
+    def _seen_now(self) -> Seen:
+        """Where to note what the present request causes; what belongs to no case is not kept."""
+        trace = _trace()
+        return self.seen[trace] if trace else Seen()
 
     @contextlib.contextmanager
     def database(self, name: str) -> Iterator[None]:

@@ -65,6 +65,7 @@ def test_a_case_is_asked_in_a_world_of_its_own_and_its_answer_graded(
     assert "release gate: not run" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_run_that_broke_off_goes_on_and_asks_nothing_twice(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -101,6 +102,7 @@ def test_without_its_block_in_the_request_a_recall_case_does_not_pass(
     assert [(r.reached, r.passed) for r in results] == [(False, False), (False, False)]
 
 
+@pytest.mark.slow
 def test_a_busy_provider_slows_a_run_and_fails_no_case(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
