@@ -1,16 +1,17 @@
 """The naive blocks beside the design's: what would stand in 300 tokens if the last results were simply put there, or the lines had no
 dates, or no changes. They are made from the same stored results, so that one sees what each part of the design buys.
 
-What is counted needs no model: does the block hold what a right answer needs? For a recalled fact, its value under its day; for a premise
-that is outdated, the assumed number under its day, and the newer one where there is one.
+`held` needs no model: does the block hold what a right answer needs? For a recalled fact, its value under its day; for a premise
+that is outdated, the assumed number under its day, and the newer one where there is one. `answered` puts each block into the
+prompt and asks the provider.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -29,9 +30,15 @@ from common.memory.snapshot_summary import (
 )
 from common.memory.snapshots import recall_snapshots
 from common.text import count_tokens, to_json
-from evals.case import Fact
+from evals.case import Case, Fact, Facts, Reply, Verdict
 from evals.fixture import Ready
+from evals.graders import recall
 from evals.graders.reading import names_day, numbers_in
+from evals.run import WORLDS, Worlds, run
+from evals.suite import ChatSuite
+from evals.system import System
+
+Share = tuple[int, int]  # so many, of so many
 
 
 @dataclass(frozen=True)
@@ -133,19 +140,47 @@ def explains(block: str, fact: Fact, expect: str) -> bool:
     return before and recalls(block, fact)
 
 
-def survival(suite: str, ready: list[Ready]) -> dict[str, tuple[int, int]]:
-    """Arm -> of how many of the suite's cases its block holds what is needed, and how many cases there are."""
-    kept = dict.fromkeys(ARMS, 0)
-    for one in ready:
-        memory, fact = load(one), one.facts.main
-        assert fact is not None, "these suites are about facts"
-        for arm, make in ARMS.items():
-            block = make(memory)
-            there = (
-                recalls(block, fact) if suite == "budget_recall" else explains(block, fact, one.case.expect)
-            )
-            kept[arm] += there
-    return {arm: (n, len(ready)) for arm, n in kept.items()}
+def held(suite: str, ready: Sequence[Ready]) -> dict[str, Share]:
+    """Arm -> in how many of the suite's cases its block holds what is needed."""
+    return {
+        arm: (sum(_holds(make(load(one)), one) for one in ready), len(ready)) for arm, make in ARMS.items()
+    }
+
+
+def _holds(block: str, ready: Ready) -> bool:
+    fact = ready.facts.main
+    assert fact is not None, "these suites are about facts"
+    if ready.case.suite == "budget_recall":
+        return recalls(block, fact)
+    return explains(block, fact, ready.case.expect)
+
+
+def answered(system: System, suite: ChatSuite, ready: Worlds) -> dict[str, Share]:
+    """Arm -> how many cases are answered rightly with its block in the prompt: a recalled number with its day, an outdated premise
+    corrected or looked up."""
+    found: dict[str, Share] = {}
+    for arm, make in ARMS.items():
+        right: list[bool] = []
+        with system.database(WORLDS):
+            blocks = {one.case.id: make(load(one)) for one in ready[suite.name]}
+        asked = replace(suite, grade=_GRADES[suite.name], reached=lambda case, reply, facts: True)
+        run(
+            system,
+            [asked],
+            ready,
+            repeat=1,
+            done=lambda result, right=right: right.append(result.passed),  # type: ignore[misc]
+            asking=lambda trace, one, blocks=blocks: system.blocks.update({trace: blocks[one.case.id]}),  # type: ignore[misc]
+        )
+        found[arm] = (sum(right), len(right))
+    system.blocks.clear()
+    return found
+
+
+_GRADES: dict[str, Callable[[Case, Reply, Facts], Verdict]] = {
+    "budget_recall": lambda case, reply, facts: recall.as_of_date(reply, facts, "recall"),
+    "premise_resistance": lambda case, reply, facts: recall.premise(reply, facts, case.expect),
+}
 
 
 def _within(lines: list[str]) -> str:

@@ -23,11 +23,11 @@ from evals.report import Report
 from evals.run import Worlds
 from evals.suite import ChatSuite, PlainSuite, Suite
 from evals.suites import GATES, suites
-from evals.system import System, running
+from evals.system import running
 
 # Provider -> the name it has in the routing table, and the setting without which it cannot be called.
 PROVIDERS = {"offline": ("offline", ""), "anthropic": ("claude", "anthropic_api_key"), "vertex": ("gemini", "vertex_project")}  # fmt: skip
-SURVIVAL = ("premise_resistance", "budget_recall")
+COMPARED = ("premise_resistance", "budget_recall")
 RESULTS = "results.jsonl"
 RUN = "run.json"
 T = TypeVar("T")
@@ -82,7 +82,11 @@ def evaluated(
                 run.run(system, chosen, ready, repeat=repeat, done=done, skip=skip, workers=workers)
 
         _with_bar(arguments.provider, total, ask)
-        survival = _survival(system, chosen, ready)
+        compared = [s for s in chosen if isinstance(s, ChatSuite) and s.name in COMPARED]
+        with system.database(run.WORLDS):
+            held = {suite.name: baselines.held(suite.name, ready[suite.name]) for suite in compared}
+        asked = compared if arguments.arms else []
+        answered_with = {suite.name: baselines.answered(system, suite, ready) for suite in asked}
     results = _latest(run.read_back(folder / RESULTS))
     stored = report.read_baseline(arguments.provider)
     gates = tuple(
@@ -105,7 +109,8 @@ def evaluated(
         repeats=arguments.repeat,
         release=report.release(arguments.provider, gates, GATES),
         gates=gates,
-        survival=survival,
+        held=held,
+        answered=answered_with,
     )
 
 
@@ -169,13 +174,6 @@ def _expected(suite: Suite, ready: Worlds) -> list[str]:
 
 def _worlds(chosen: Iterable[Suite]) -> int:
     return sum(len(suite.cases()) for suite in chosen if isinstance(suite, ChatSuite))
-
-
-def _survival(
-    system: System, chosen: Iterable[Suite], ready: Worlds
-) -> dict[str, dict[str, tuple[int, int]]]:
-    with system.database(run.WORLDS):
-        return {s.name: baselines.survival(s.name, ready[s.name]) for s in chosen if s.name in SURVIVAL}
 
 
 def _with_bar(what: str, total: int, work: Callable[[Callable[[], None]], T]) -> T:

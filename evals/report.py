@@ -93,7 +93,8 @@ class Report:
     repeats: int
     release: str
     gates: tuple[Gate, ...]
-    survival: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
+    held: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
+    answered: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
 
 
 def wilson(passed: int, runs: int, z: float = 1.96) -> tuple[float, float]:
@@ -221,9 +222,13 @@ def summary(report: Report) -> str:
         lines += [f"{'':<22}  {reason}" for reason in g.reasons]
         if g.flaky:
             lines.append(f"{'':<22}  flaky: {_some(g.flaky)}")
-    for name, arms in report.survival.items():
-        told = ", ".join(f"{arm} {kept} of {of}" for arm, (kept, of) in arms.items())
-        lines += ["", f"what the block holds, {name}: {told}"]
+    for what, of_suites in (
+        ("the block holds what is needed", report.held),
+        ("answered rightly with it", report.answered),
+    ):
+        for name, arms in of_suites.items():
+            told = ", ".join(f"{arm} {share} of {of}" for arm, (share, of) in arms.items())
+            lines += ["", f"{name}, {what}: {told}"]
     return "\n".join([*lines, "", f"release gate: {report.release}"])
 
 

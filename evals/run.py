@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from common import log
-from common.llm.types import ModelRequest, ProviderError
+from common.llm.types import ModelRequest, ProviderError, ProviderOverloaded
 from evals import fixture
 from evals.case import Called, Reply, Result
 from evals.fixture import Ready
@@ -100,13 +100,13 @@ def _jobs(
 ) -> Iterator[Job]:
     if isinstance(suite, PlainSuite):
         for job in suite.jobs():
-            yield Job(job.case, partial(_counted, system, job, sleep))
+            yield Job(job.case, partial(_counted, system, suite, job, sleep))
     elif isinstance(suite, ChatSuite):
         for one in ready[suite.name]:
             yield Job(one.case.id, partial(ask, system, suite, one, asking=asking, sleep=sleep))
 
 
-def _counted(system: System, job: Job, sleep: Callable[[float], None]) -> Result:
+def _counted(system: System, suite: Suite, job: Job, sleep: Callable[[float], None]) -> Result:
     """A job's result with what its calls to a model cost."""
     trace, began = new_trace(), time.monotonic()
     log.set_trace({TRACE: trace})
@@ -115,8 +115,8 @@ def _counted(system: System, job: Job, sleep: Callable[[float], None]) -> Result
             result = job.run()
             break
         except ProviderError as exc:
-            if patience is None:
-                return Result("", job.case, 1, False, False, ("no answer",), "", error=str(exc))
+            if patience is None or not isinstance(exc, ProviderOverloaded):
+                return Result(suite.name, job.case, 1, False, False, ("no answer",), "", error=str(exc))
             sleep(patience)
     return _costed(result, system.seen.pop(trace, Seen()), began)
 

@@ -16,7 +16,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -28,10 +28,13 @@ import sqlalchemy as sa
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from common import clock, db, log
+from common.advisor import context
 from common.config import PREFIX, Settings, settings
 from common.events import CONSUMERS, Event, write_push
 from common.llm import call, prices
 from common.llm.types import ModelChoice, ModelRequest, Provider, ProviderEvent, Stop, Usage
+from common.memory import snapshot_summary
+from common.memory.snapshot_summary import Snapshot
 from common.migrations import run as migrations
 from common.text import to_json
 from local import postgres
@@ -90,6 +93,9 @@ class System:
         self.server, self.issuer, self.now = server, issuer, now
         self.seen: defaultdict[str, Seen] = defaultdict(Seen)
         self.provider: Provider | None = None
+        self.blocks: dict[
+            str, str
+        ] = {}  # trace id -> the recall block that its turn gets in place of the design's
         self._make = call._provider
         self._address = ""
 
@@ -102,6 +108,13 @@ class System:
         """Where to note what the present request causes; what belongs to no case is not kept."""
         trace = _trace()
         return self.seen[trace] if trace else Seen()
+
+    def recall_block(self, snapshots: Sequence[Snapshot], timezone: str) -> tuple[str, list[str]]:
+        """The block of the present turn: the design's, or the one that was put in its place."""
+        block = self.blocks.get(_trace())
+        if block is None:
+            return snapshot_summary.recall_block(snapshots, timezone)
+        return block, [line for line in block.splitlines() if line.startswith("- ")]
 
     @contextlib.contextmanager
     def database(self, name: str) -> Iterator[None]:
@@ -212,7 +225,7 @@ def running(now: datetime, environ: dict[str, str] | None = None) -> Iterator[Sy
     with tempfile.TemporaryDirectory(prefix="memberintel-evals-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         folder.chmod(0o755)  # as root, the server's own account must be able to enter
-        stack.callback(_restore, before, clock.now, call._provider)
+        stack.callback(_restore, before, clock.now, call._provider, context.recall_block)
         server = stack.enter_context(postgres.server(folder, durable=False))
         postgres.create_database(server, EMPTY)
         owner = sa.create_engine(server.url(EMPTY, "memberintel_owner"), poolclass=sa.NullPool)
@@ -235,11 +248,12 @@ def running(now: datetime, environ: dict[str, str] | None = None) -> Iterator[Sy
         )
         clock.now = lambda: system.now
         call._provider = system.provide  # type: ignore[assignment]
+        context.recall_block = system.recall_block
         yield system
 
 
-def _restore(environ: dict[str, str], now: Any, provider: Any) -> None:
+def _restore(environ: dict[str, str], now: Any, provider: Any, block: Any) -> None:
     os.environ.clear()
     os.environ.update(environ)
-    clock.now, call._provider = now, provider
+    clock.now, call._provider, context.recall_block = now, provider, block
     _forget()

@@ -50,6 +50,11 @@ def add_parsers(subparsers: argparse._SubParsersAction) -> None:
     evals.add_argument(
         "--workers", type=_count, metavar="N", help="questions at a time (default: 1 offline, 4 otherwise)"
     )
+    evals.add_argument(
+        "--arms",
+        action="store_true",
+        help="ask budget_recall and premise_resistance again with naive blocks in the prompt, for comparison",
+    )
     what = evals.add_mutually_exclusive_group()
     what.add_argument(
         "--accept", action="store_true", help="store what passed as the baseline of this provider"

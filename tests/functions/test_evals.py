@@ -41,7 +41,9 @@ def options(folder: Path, **given: object) -> argparse.Namespace:
         "resume": False,
         "workers": None,
     }
-    return argparse.Namespace(**{**known, "gate": False, "accept": False, "bad_providers": False, **given})
+    return argparse.Namespace(
+        **{**known, "gate": False, "accept": False, "bad_providers": False, "arms": False, **given}
+    )
 
 
 def test_a_case_is_asked_in_a_world_of_its_own_and_its_answer_graded(
