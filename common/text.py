@@ -27,7 +27,8 @@ def clean_text(text: str) -> str:
 
     A lone surrogate would desynchronise a pg8000 connection; `common.db` guards against it a second time.
     """
-    return _SURROGATE.sub("\ufffd", text).translate(_CONTROL)
+    whole = text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+    return whole.translate(_CONTROL)
 
 
 # A fence is `<data …>` to `</data>`; what could open or close one is defused, not removed, so that nothing left over can join into one.
@@ -39,12 +40,18 @@ _SPECIAL_TOKEN = re.compile(r"<\|[^|>\n]{0,40}\|>|\[/?INST\]|<</?SYS>>", re.IGNO
 def sanitise(text: str, limit: int = 20_000) -> str:
     """`text` as it may stand in a later prompt: nothing invisible, no fence, role or special-token marker that could end its
     quotation, secrets masked, at most `limit` characters. Sanitising twice changes nothing."""
-    visible = _INVISIBLE.sub("", clean_text(unicodedata.normalize("NFC", text)))
+    visible = _visible(text)
     # What is removed or masked may have stood between halves of another.
     while (safer := _SPECIAL_TOKEN.sub("", mask_secrets(visible))) != visible:
         visible = safer
     quoted = _ROLE.sub(r"\1\2\3" + "\u2236", _FENCE.sub("\u2039", visible))
     return quoted if len(quoted) <= limit else quoted[: limit - 1].rstrip() + "…"
+
+
+def _visible(text: str) -> str:
+    """`text` in its composed form without what a reader does not see."""
+    clean = clean_text(unicodedata.normalize("NFC", text))
+    return clean if clean.isascii() else _INVISIBLE.sub("", clean)
 
 
 # Keys that say by their shape whose they are. High entropy alone is no sign: ids of messages, members and payments look like it too.
@@ -69,9 +76,12 @@ _NAMED = re.compile(
        (?=[^\s"'\]]{0,80}[\d!#$%&*+?^~])([^\s"'<>\[\],;@]{6,})""",
     re.IGNORECASE | re.VERBOSE,
 )
-# Thirteen to nineteen digits as cards write them, in one piece or in their groups.
+# Each of these names, or the mark before a password in an address, has one of these in it: most texts need no search for them.
+_NAMES = ("bearer", "://", "pass", "pwd", "contraseña", "senha", "secret", "api", "token")
+# Thirteen to nineteen digits as cards write them, in one piece or in their groups. It begins with a digit, not with what must not be
+# before it, for that is fast to look for.
 _CARD = re.compile(
-    r"(?<![\d.,])(?:\d{13,19}|\d{4}([ \u00a0-])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|\d{4}[ \u00a0-]\d{6}[ \u00a0-]\d{4,5})(?![\d])"
+    r"\d(?<![\d.,]\d)(?:\d{12,18}|\d{3}([ \u00a0-])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|\d{3}[ \u00a0-]\d{6}[ \u00a0-]\d{4,5})(?![\d])"
 )
 _ISSUED = re.compile(r"4(?:.{15}|.{18})|(?:5[1-5]|2[2-7]|6.).{14}|3[47].{13}|3[068].{12}|6.{15,18}")
 SECRET_MARK, CARD_MARK = "[secret removed]", "[card number removed]"
@@ -81,7 +91,9 @@ def mask_secrets(text: str) -> str:
     """`text` with marks in the place of keys, tokens, passwords that are called so, and card numbers. Other long numbers stay."""
     for pattern in (_PRIVATE_KEY, _KEYS):
         text = pattern.sub(SECRET_MARK, text)
-    text = _NAMED.sub(lambda found: found[1] + SECRET_MARK, text)
+    folded = text.casefold()
+    if any(name in folded for name in _NAMES):
+        text = _NAMED.sub(lambda found: found[1] + SECRET_MARK, text)
     return _CARD.sub(lambda found: CARD_MARK if _is_card(found[0]) else found[0], text)
 
 
@@ -101,7 +113,7 @@ def fenced(name: str, text: str) -> str:
 
 def one_line(text: str, limit: int) -> str:
     """`text` as at most `limit` characters on one line, invisible characters dropped, cut with an ellipsis."""
-    flat = " ".join(_INVISIBLE.sub("", clean_text(unicodedata.normalize("NFC", text))).split())
+    flat = " ".join(_visible(text).split())
     return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
 
 

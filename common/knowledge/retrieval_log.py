@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from common import log
+from common.db import set_local
 from common.knowledge.search import Candidate
 
 LOCK_TIMEOUT_MS = 2000
@@ -32,9 +33,7 @@ def log_retrieval(
     moment = created_at.astimezone(UTC).replace(tzinfo=None)
     try:
         with connection.begin_nested():
-            connection.execute(
-                sa.text("select set_config('lock_timeout', :ms, true)"), {"ms": str(LOCK_TIMEOUT_MS)}
-            )
+            set_local(connection, {"lock_timeout": str(LOCK_TIMEOUT_MS)})
             connection.execute(
                 sa.text("""
                     insert into retrieval_events (message_id, user_id, entry_id, rank, score, surfaced, cited, created_at)
