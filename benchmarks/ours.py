@@ -1,9 +1,9 @@
 """Our own turn for the benchmarks: what `functions/chat` does between the parsed request and the finished answer.
 
-That is: finding the caller and counting the request, the customer's message with its lease and reservation committed, routing, context
-(history, documents, wrap-ups, recall, MEMORY and the knowledge base), the prompt, two calls of the model with a tool call between them, and the answer
-with its events and retrieval log committed. Not in it: HTTP, the token's check and the stream to the client. The model and the embedding
-cost nothing, and neither does the tool, which returns a fixed result.
+That is: finding the caller and counting the request; the customer's message with its lease and reservation, committed; routing; context
+(history, documents, wrap-ups, recall, MEMORY and the knowledge base); the prompt; two calls of the model with a tool call between them,
+each reserved and settled; the answer with its events and retrieval log, committed. Not in it: HTTP, the token's check and the stream to
+the client. The model and the embedding cost nothing, and neither does the tool, which returns a fixed result.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from common.advisor import context, turn
 from common.advisor.events import Finished
 from common.auth import Identity
 from common.config import Settings, settings
-from common.conversations import BegunTurn, TurnRequest
+from common.conversations import TurnRequest
 from common.knowledge import lexical
+from common.knowledge.ingest import make_index
 from common.knowledge.search import vector_text
 from common.llm import call as llm
 from common.llm.types import Stop, TextDelta, ToolCall, Usage
@@ -87,13 +88,14 @@ def free_of_cost(publisher: Kept) -> Iterator[None]:
     """Model, embedding, tool and Pub/Sub replaced by ones that take no time, and log lines thrown away."""
     tools = registry.tools()
     tool = dataclasses.replace(
-        tools[script.TOOL], handler=lambda _context, _arguments: ToolOutput(script.tool_result(), datetime.now(UTC))
+        tools[script.TOOL],
+        handler=lambda _context, _arguments: ToolOutput(script.tool_result(), datetime.now(UTC)),
     )
     with (
-        mock.patch.object(llm, "_provider", lambda _name, _config: Scripted()),
-        mock.patch.object(context, "embedder", lambda _config: Constant()),
-        mock.patch.object(turn, "embedder", lambda _config: Constant()),
-        mock.patch.object(events, "publisher", lambda _config: publisher),
+        mock.patch.object(llm, "_provider", return_value=Scripted()),
+        mock.patch.object(context, "embedder", return_value=Constant()),
+        mock.patch.object(turn, "embedder", return_value=Constant()),
+        mock.patch.object(events, "publisher", return_value=publisher),
         mock.patch.dict(tools, {script.TOOL: tool}),
         open(os.devnull, "w") as nowhere,
         contextlib.redirect_stdout(nowhere),
@@ -129,8 +131,6 @@ class Ours:
             if one.tool:
                 results.append({"message_id": answer_id, "hash": canonical_hash(n), "position": n})
         with self._superuser.begin() as connection:
-            # The limits of a plan are per day; a benchmark has more turns than a customer.
-            connection.execute(sa.text("delete from usage_counters"))
             for statement in _CONVERSATION:
                 connection.execute(
                     sa.text(statement),
@@ -148,18 +148,19 @@ class Ours:
                         "output": json.dumps(script.tool_result()),
                     },
                 )
+        self.rest()
         with self._superuser.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(sa.text("vacuum analyze"))
 
     def turn(self, number: int, question: str = "") -> dict[str, Any]:
         """One turn; the finished answer."""
-        request = TurnRequest(question or script.question(number), str(uuid.uuid4()), self.conversation_id, remember=True)
+        request = TurnRequest(
+            question or script.question(number), str(uuid.uuid4()), self.conversation_id, remember=True
+        )
         begun = turn.begin(self.identity, request, config=self.config, now=datetime.now(UTC))
         assert isinstance(begun, tuple)
         running, charge = begun
-        last = None
-        for last in turn.run(running, charge, config=self.config, clock=_now, cancelled=lambda: False):
-            pass
+        *_, last = turn.run(running, charge, config=self.config, clock=_now, cancelled=lambda: False)
         assert isinstance(last, Finished)
         assert last.answer["status"] == "complete", last
         assert len(last.answer["tool_calls"]) == 1
@@ -173,6 +174,11 @@ class Ours:
     def skill_turn(self, number: int) -> None:
         """A turn that a skill answers."""
         assert self.turn(number, script.SKILL_ASKED)["route"]["name"] != "advisor"
+
+    def rest(self) -> None:
+        """Forget what counts against the customer's plan: a benchmark has more turns a day than a customer."""
+        with self._superuser.begin() as connection:
+            connection.execute(sa.text("delete from usage_counters"))
 
     def consume(self) -> None:
         """What `persist_tool_results` does with the events of the turns so far."""
@@ -192,20 +198,29 @@ class Ours:
                         "tenant": self.tenant_id,
                         "site": self.site_id,
                         "model": MODEL,
-                        "memories": json.dumps([{"text": t, "vector": vector_text(v)} for t, v in script.memories()]),
+                        "memories": json.dumps(
+                            [{"text": t, "vector": vector_text(v)} for t, v in script.memories()]
+                        ),
                         "summaries": json.dumps([{"text": t} for t in script.summaries()]),
                         "soul": script.words(1, 150),
                         "bible": script.words(2, 300),
                         "heartbeat": script.words(3, 100),
                     },
                 )
-            if not connection.scalar(sa.text("select 1 from brain_entries where tenant_id = 'global' limit 1")):
+            if not connection.scalar(
+                sa.text("select 1 from brain_entries where tenant_id = 'global' limit 1")
+            ):
                 entries = [
-                    {"n": n, "text": script.words(50_000 + n, 80), "vector": vector_text(script.vector(1000 + n))}
+                    {
+                        "n": n,
+                        "text": script.words(50_000 + n, 80),
+                        "vector": vector_text(script.vector(1000 + n)),
+                    }
                     for n in range(ENTRIES)
                 ]
                 connection.execute(sa.text(_KNOWLEDGE), {"rows": json.dumps(entries), "model": MODEL})
                 lexical.count_terms(connection)
+        make_index(db.make_engine(self.config, "owner"), Constant())
 
 
 def _now() -> datetime:

@@ -5,25 +5,28 @@ Standard library only, for the peers run in environments of their own.
 
 from __future__ import annotations
 
-import itertools
+import functools
 import json
 import random
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 DIMENSIONS = 384
 MEMORIES, SUMMARIES, TOOL_TURNS = 15, 3, 3
 RECALLED = 5
 WORDS_IN_A_MESSAGE = 60
-# Words as a language has them: a few are said often, most seldom.
-_SYLLABLES = [a + b for a in "bdfgklmnprstvz" for b in ("a", "e", "i", "o", "u", "an", "er", "il", "or")]
-_VOCABULARY = ["".join(random.Random(n).choices(_SYLLABLES, k=2 + n % 3)) for n in range(6000)]
-_OFTEN = list(itertools.accumulate(1 / (n + 10) for n in range(len(_VOCABULARY))))
+# Words as a language has them, a few often and most seldom: those of this repository's own texts.
+_TEXTS = sorted(Path(__file__).parents[1].glob("docs/*.md")) + sorted(
+    Path(__file__).parents[1].glob("local/demo_knowledge/*.md")
+)
+_SAID = re.findall(r"[a-z]{2,}", "\n".join(path.read_text() for path in _TEXTS).lower())
 
 TOOL = "query_site_data"
 ARGUMENTS = {"target": "memberships", "filters": {}, "limit": 25}
 # No skill may take it, and it has the length of a message.
 ASKED = "Why do you think people leave after the challenge, and what should we try next?"
-SKILL_ASKED = "How many active members do we have?"
+SKILL_ASKED = "Which plans do we have?"
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,13 @@ class Turn:
     tool: bool
 
 
+@functools.cache
 def words(seed: int, count: int = WORDS_IN_A_MESSAGE) -> str:
     """`count` words, the same for the same seed."""
-    return " ".join(random.Random(seed).choices(_VOCABULARY, cum_weights=_OFTEN, k=count))
+    return " ".join(random.Random(seed).choices(_SAID, k=count))
 
 
+@functools.cache
 def vector(seed: int) -> list[float]:
     """A vector of the size that a small model makes."""
     drawn = random.Random(seed)
@@ -76,7 +81,14 @@ def summaries() -> list[str]:
 def tool_result() -> dict[str, object]:
     """About 1 KB of JSON."""
     rows = [
-        {"name": f"Plan {n}", "price": "49.00", "currency": "USD", "period": "month", "status": "active", "active_members": 40 - n}
+        {
+            "name": f"Plan {n}",
+            "price": "49.00",
+            "currency": "USD",
+            "period": "month",
+            "status": "active",
+            "active_members": 40 - n,
+        }
         for n in range(9)
     ]
     return {"target": "memberships", "as_of": "2026-05-12", "total": len(rows), "rows": rows}

@@ -67,14 +67,17 @@ def make_engine(config: Settings, role: Role, *, pool_size: int | None = None) -
             url = sa.make_url(config.database_url).set(username=ROLE_NAMES[role])
         except sa.exc.ArgumentError:
             raise ConfigError(f"{variable('database_url')} is no SQLAlchemy URL.") from None
-        where = {**url.translate_connect_args(username="user"), **url.query}
         made = sa.create_engine(
-            url,
-            creator=lambda: driver.connect(**where, startup_params=startup, application_name=name),
-            **options,
+            url, creator=connecting(url, startup_params=startup, application_name=name), **options
         )
     guard(made)
     return made
+
+
+def connecting(url: sa.URL, **more: Any) -> Callable[[], driver.Connection]:
+    """What makes a connection of ours to `url`."""
+    where = {**url.translate_connect_args(username="user"), **url.query, **more}
+    return lambda: driver.connect(**where)
 
 
 def guard(target: Engine) -> None:
@@ -143,7 +146,7 @@ def transaction(role: Role, *, source: Engine | None = None) -> Iterator[Connect
     chosen = source or engine(role)
     try:
         connection = chosen.connect()
-    except (sa.exc.TimeoutError, sa.exc.InterfaceError, sa.exc.OperationalError, OSError) as exc:
+    except (sa.exc.TimeoutError, sa.exc.DBAPIError, OSError) as exc:
         raise Unavailable() from exc
     with connection, connection.begin():
         yield connection

@@ -100,7 +100,7 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
         return self._exchange(self._extended(statement, vals)) if vals else self.execute_simple(statement)
 
     def _extended(self, statement: str, values: Sequence[Any]) -> _Request:
-        bound = _strings([None if v is None else v.encode() for v in core.make_params(self.py_types, values)])
+        bound = self._bound(values)
         known = self.prepared.get(statement)
         if known is not None:
             self.prepared.move_to_end(statement)
@@ -111,9 +111,24 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
         name = f"statement_{next(self.names)}\0".encode()
         text = statement.encode() + b"\0"
         messages = [_message(core.CLOSE, core.STATEMENT + old) for old in self.stale]
-        messages += [_message(core.PARSE, name + text + _NONE), _message(core.DESCRIBE, core.STATEMENT + name)]
+        messages += [
+            _message(core.PARSE, name + text + _NONE),
+            _message(core.DESCRIBE, core.STATEMENT + name),
+        ]
         self.stale.clear()
         return _Request(b"".join(messages) + _run(name, bound), core.Context(statement), name)
+
+    def _bound(self, values: Sequence[Any]) -> bytes:
+        """The values as Bind has them, each after its length. One that stands in several places is written once."""
+        written: dict[int, bytes] = {}
+        parts = [len(values).to_bytes(2)]
+        for value in values:
+            key = id(value)
+            if key not in written:
+                text = core.make_params(self.py_types, (value,))[0]
+                written[key] = _NULL if text is None else len(coded := text.encode()).to_bytes(4) + coded
+            parts.append(written[key])
+        return b"".join(parts)
 
     def _exchange(self, request: _Request) -> Any:
         """The answer to `request`, after what waited for it. Raises the first error of any of them, when all answers are read."""
@@ -141,7 +156,9 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
                 self.stale.append(request.prepares)
             return error  # type: ignore[no-any-return]
         if request.prepares:
-            self.prepared[context.statement] = _Prepared(request.prepares, context.columns, context.input_funcs)
+            self.prepared[context.statement] = _Prepared(
+                request.prepares, context.columns, context.input_funcs
+            )
         return None
 
 
@@ -168,15 +185,8 @@ def _simple(statement: str) -> _Request:
 
 
 def _run(name: bytes, bound: bytes) -> bytes:
-    return _message(core.BIND, b"\0" + name + _NONE + bound + _NONE) + core.EXECUTE_MSG + core.SYNC_MSG
-
-
-def _strings(values: Sequence[bytes | None]) -> bytes:
-    """The values as Bind has them: each after its length."""
-    parts = [len(values).to_bytes(2)]
-    for value in values:
-        parts += (_NULL,) if value is None else (len(value).to_bytes(4), value)
-    return b"".join(parts)
+    bind = _message(core.BIND, b"\0" + name + _NONE + bound + _NONE)
+    return b"".join((bind, core.EXECUTE_MSG, core.SYNC_MSG))
 
 
 def _message(code: bytes, body: bytes) -> bytes:
