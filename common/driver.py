@@ -120,13 +120,14 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
 
     def _bound(self, values: Sequence[Any]) -> bytes:
         """The values as Bind has them, each after its length. One that stands in several places is written once."""
-        written: dict[int, bytes] = {}
+        written: dict[int, bytes] = {id(None): _NULL}
         parts = [len(values).to_bytes(2)]
         for value in values:
             key = id(value)
             if key not in written:
-                text = core.make_params(self.py_types, (value,))[0]
-                written[key] = _NULL if text is None else len(coded := text.encode()).to_bytes(4) + coded
+                text = value if type(value) is str else core.make_params(self.py_types, (value,))[0]
+                coded = text.encode()
+                written[key] = len(coded).to_bytes(4) + coded
             parts.append(written[key])
         return b"".join(parts)
 

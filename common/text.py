@@ -7,10 +7,33 @@ import hashlib
 import json
 import math
 import re
+import secrets
 import unicodedata
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 MAX_JSON_DEPTH = 64
+T = TypeVar("T")
+
+
+def _by_digest(answer: Callable[[str], T]) -> Callable[[str], T]:
+    """`answer`, which is asked of the same texts turn after turn, with its answers kept. Of a text only a digest is kept, by a key of this
+    process's own: nobody's words stay in memory when they have been deleted."""
+    key, known, most = secrets.token_bytes(32), dict[bytes, T](), 20_000
+
+    @functools.wraps(answer)
+    def ask(text: str) -> T:
+        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), key=key, digest_size=16).digest()
+        found = known.get(digest)
+        if found is None:
+            found = answer(text)
+            if len(known) >= most:
+                known.clear()
+            known[digest] = found
+        return found
+
+    return ask
+
 
 _CONTROL = {c: None for c in range(32) if c not in (9, 10, 13)} | {127: None}
 # Zero-width characters, fillers, directional overrides, the BOM, the deprecated tag characters and variation selectors (but the one that
@@ -40,12 +63,21 @@ _SPECIAL_TOKEN = re.compile(r"<\|[^|>\n]{0,40}\|>|\[/?INST\]|<</?SYS>>", re.IGNO
 def sanitise(text: str, limit: int = 20_000) -> str:
     """`text` as it may stand in a later prompt: nothing invisible, no fence, role or special-token marker that could end its
     quotation, secrets masked, at most `limit` characters. Sanitising twice changes nothing."""
+    quoted = text if _is_sane(text) else _sanitised(text)
+    return quoted if len(quoted) <= limit else quoted[: limit - 1].rstrip() + "…"
+
+
+@_by_digest
+def _is_sane(text: str) -> bool:
+    return _sanitised(text) == text
+
+
+def _sanitised(text: str) -> str:
     visible = _visible(text)
     # What is removed or masked may have stood between halves of another.
     while (safer := _SPECIAL_TOKEN.sub("", mask_secrets(visible))) != visible:
         visible = safer
-    quoted = _ROLE.sub(r"\1\2\3" + "\u2236", _FENCE.sub("\u2039", visible))
-    return quoted if len(quoted) <= limit else quoted[: limit - 1].rstrip() + "…"
+    return _ROLE.sub(r"\1\2\3" + "\u2236", _FENCE.sub("\u2039", visible))
 
 
 def _visible(text: str) -> str:
@@ -163,6 +195,7 @@ def _encoder() -> Any:
     return bpe.openai.cl100k_base()
 
 
+@_by_digest
 def plain_tokens(text: str) -> int:
     """How many tokens a common vocabulary (cl100k) makes of `text`; half its UTF-8 bytes where that is not installed."""
     encoder = _encoder()

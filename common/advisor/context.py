@@ -6,7 +6,6 @@ dropped when it is over, and what was dropped is recorded.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -144,7 +143,7 @@ def build_context(begun: BegunTurn, loaded: Loaded, now: datetime) -> RequestCon
     builder.add_fenced("memory", [_memory(m, builder.zone) for m in loaded.found.memory.top])
     sources = loaded.found.knowledge.top
     shown = builder.add_fenced("knowledge", number_sources(sources))
-    history = builder.fit("history", loaded.history, _tokens, drop_first=True)
+    history = builder.fit("history", loaded.history, lambda row: count_tokens(row["text"]), drop_first=True)
     return RequestContext(
         query=begun.message,
         sections=tuple(builder.sections),
@@ -167,11 +166,6 @@ def with_query(history: Sequence[Message], query: str) -> tuple[Message, ...]:
     return (*history, Message("user", query))
 
 
-_own_tokens = functools.lru_cache(maxsize=64)(
-    count_tokens
-)  # of our words alone: what a customer wrote is kept in no such place
-
-
 class _Builder:
     def __init__(self, timezone: str) -> None:
         self.zone = ZoneInfo(timezone)
@@ -181,7 +175,7 @@ class _Builder:
     def add(self, name: str, text: str, *, stable: bool = False) -> None:
         """Add a section of our own words."""
         self.sections.append(Section(name, text, stable))
-        self._record(name, _own_tokens(text), 1, 0)
+        self._record(name, count_tokens(text), 1, 0)
 
     def add_fenced(
         self, name: str, items: list[str], *, stable: bool = False, drop_first: bool = False
@@ -227,13 +221,6 @@ def _wrap_up(row: dict[str, Any], zone: ZoneInfo) -> str:
     if row["next_session_note"]:
         parts.append(f"Note for the next session: {row['next_session_note']}")
     return "\n".join(parts)
-
-
-def _tokens(row: dict[str, Any]) -> int:
-    """What a message of the history takes. The row, which this process keeps for the next turn, remembers it."""
-    if "tokens" not in row:
-        row["tokens"] = count_tokens(row["text"])
-    return int(row["tokens"])
 
 
 def _memory(entry: Candidate, zone: ZoneInfo) -> str:
