@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow lint evals lock clean
+.PHONY: help setup run test test-slow lint evals bench lock clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -31,6 +31,9 @@ test-slow: $(DONE)  ## what needs emulators, browsers or long campaigns
 evals: $(DONE)  ## the labelled suites that exist so far, with the offline model
 	$(BIN)/python -m evals.suites.router.task
 	$(BIN)/python -m evals.suites.wrap_ups.task
+
+bench: $(DONE)  ## the benchmarks, into benchmarks/RESULTS.md (QUICK=1 only tries them; LOCOMO=DIR has LoCoMo's conversations)
+	$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(if $(LOCOMO),--locomo $(LOCOMO)) $(ARGS)
 
 lint: $(DONE)  ## style, types and the direction of imports
 	$(BIN)/ruff check .

@@ -120,6 +120,13 @@ def _connector() -> Any:
     return Connector(refresh_strategy="lazy")
 
 
+def preload(config: Settings) -> None:
+    """Import the Cloud SQL connector, where the settings name an instance, ahead of the first connection."""
+    if config.cloud_sql_instance:
+        with _connector_lock:
+            _connector()
+
+
 def _cloud_sql(config: Settings, name: str, startup: dict[str, str]) -> Any:
     def connect() -> Any:
         with _connector_lock:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import uuid
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import ConfigDict, Field, StringConstraints, ValidationError
 
 from common.conversations import TurnRequest
 from common.errors import InvalidFields
+from common.shapes import Shape
 
 MAX_MESSAGE = 8_000  # characters
 Id = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
-class _Own(BaseModel):
+class _Own(Shape):
     model_config = ConfigDict(extra="forbid")
     message: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_MESSAGE)]
     conversation_id: uuid.UUID | None = None
@@ -24,12 +25,12 @@ class _Own(BaseModel):
     remember: bool | None = None
 
 
-class _TextPart(BaseModel):
+class _TextPart(Shape):
     type: Literal["text"]
     text: str
 
 
-class _UserMessage(BaseModel):
+class _UserMessage(Shape):
     """A message of the user's. Of its parts those with text count; files and a client's own kinds are not read."""
 
     id: Id
@@ -41,7 +42,7 @@ class _UserMessage(BaseModel):
         return "".join(_TextPart.model_validate(part).text for part in found).strip()
 
 
-class _UseChat(BaseModel):
+class _UseChat(Shape):
     """Unknown fields are ignored: clients add their own. Of `messages` only the last of the user's is looked at."""
 
     id: Id

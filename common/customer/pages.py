@@ -16,11 +16,12 @@ from pydantic import BaseModel, Field
 from sqlalchemy import Connection
 
 from common.errors import InvalidFields
+from common.shapes import Shape
 
 MAX_LIMIT = 100
 
 
-class PageQuery(BaseModel):
+class PageQuery(Shape):
     """Which page is asked for."""
 
     cursor: str | None = Field(
@@ -32,7 +33,7 @@ class PageQuery(BaseModel):
 T = TypeVar("T", bound=BaseModel)
 
 
-class Page(BaseModel, Generic[T]):
+class Page(Shape, Generic[T]):
     """Items, newest first, and the cursor of the next page, null on the last."""
 
     items: list[T]

@@ -8,12 +8,15 @@ from typing import Any
 
 from flask import Request, Response
 
+from common import auth, db, erasure_ledger
 from common.customer.openapi import document
 from common.customer.operations import operations
 from common.errors import NotFound
 from common.http import Call, Endpoints
+from common.warm_up import in_each_worker
 
 endpoints = Endpoints()
+in_each_worker(auth.preload, db.preload, erasure_ledger.ledger)
 operations.serve(endpoints)
 
 CONSOLE = Path(__file__).parent / "console"
@@ -53,7 +56,8 @@ def console_file(call: Call, name: str) -> Response:
     response.headers["Content-Security-Policy"] = CONTENT_SECURITY_POLICY
     response.headers["Cache-Control"] = "no-cache"
     response.set_etag(hashlib.sha256(content).hexdigest()[:32])
-    return response.make_conditional(call.request)
+    response.make_conditional(call.request)
+    return response
 
 
 def main(request: Request) -> Response:

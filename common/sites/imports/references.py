@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from common.sites.imports.records import MemberRef, PlanRef
-from common.sites.imports.tables import MEMBERS, PLANS, Site, upsert
+from common.sites.imports.tables import MEMBERS, PLANS, Site, columns_of, upsert
 from common.text import to_json
 
 _MOST_KNOWN = 100_000
@@ -96,13 +96,15 @@ def members_of(connection: Connection, site: Site, refs: set[MemberRef]) -> dict
             key,
             {
                 "external_id": ref.external_id or ref.email,
+                "aliases": None,
                 "email": ref.email,
                 "name": ref.name,
                 "registered_at": None,
             },
         )
     if missing:
-        upsert(connection, site, MEMBERS, list({m["external_id"]: m for m in missing.values()}.values()))
+        made = list({m["external_id"]: m for m in missing.values()}.values())
+        upsert(connection, site, MEMBERS, columns_of(made, MEMBERS.columns))
         found = find_members(connection, site, refs)
     return {ref: str(row["id"]) for ref, row in found.items()}
 
@@ -126,7 +128,7 @@ def plans_of(connection: Connection, site: Site, refs: set[PlanRef]) -> dict[Pla
             }
             for external_id, name in sorted(missing.items())
         ]
-        upsert(connection, site, PLANS, made)
+        upsert(connection, site, PLANS, columns_of(made, PLANS.columns))
         found = _find_plans(connection, site, refs)
     return found
 

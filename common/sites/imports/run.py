@@ -35,7 +35,7 @@ from common.sites.imports.writer import date_registrations, key_of, write
 
 KINDS: list[Kind] = [*plain.KINDS, *memberpress.KINDS, *stripe.KINDS]
 _ORDER = ("memberships", "members", "subscriptions", "transactions")
-_BATCH = 2000
+_BATCH = 10_000
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def _import_file(
                 continue
             _observe(report, records, now)
             keyed = {key_of(record): record for record in records}
-            if all(batch.records.get(key) == record for key, record in keyed.items()):
+            if keyed.items() <= batch.records.items():
                 report.unchanged += 1  # the same row again
                 continue
             if len(batch.lines) >= _BATCH or not batch.records.keys().isdisjoint(keyed):
@@ -203,14 +203,16 @@ def _import_file(
 
 
 def _observe(report: FileReport, records: list[Record], now: datetime) -> None:
-    known = [moment for record in records for moment in moments(record)]
-    for moment in known:
-        if moment <= now and (report.data_through is None or moment > report.data_through):
-            report.data_through = moment
-    first = records[0]  # what the row is about; with a payment may come its refund
+    first, future = records[0], False  # what the row is about; with a payment may come its refund
+    for record in records:
+        for moment in moments(record):
+            if moment > now:
+                future = True
+            elif report.data_through is None or moment > report.data_through:
+                report.data_through = moment
     if isinstance(first, Transaction):
-        report.future += any(moment > now for moment in known)
-        report.undated_refunds += first.occurred_at in known[1:]
+        report.future += future
+        report.undated_refunds += any(first.occurred_at in moments(refund) for refund in records[1:])
     elif isinstance(first, Plan | Subscription):
         report.unknown_periods += bool(first.price_minor) and first.period == "unknown"
 
