@@ -31,9 +31,8 @@ test-slow: $(DONE)  ## what needs emulators, browsers or long campaigns
 test-previous: $(DONE)  ## the tests of the release before on the schema of this one (PREVIOUS=commit)
 	$(BIN)/python -m tests.previous.run $(PREVIOUS)
 
-evals: $(DONE)  ## the labelled suites that exist so far, with the offline model
-	$(BIN)/python -m evals.suites.router.task
-	$(BIN)/python -m evals.suites.wrap_ups.task
+evals: $(DONE)  ## the gates of a release, against the offline model: plumbing (ARGS="--provider anthropic" for more)
+	$(BIN)/memberintel evals $(ARGS)
 
 bench: $(DONE)  ## the benchmarks, into benchmarks/RESULTS.md (QUICK=1 only tries them; LOCOMO=DIR has LoCoMo's conversations)
 	$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(if $(LOCOMO),--locomo $(LOCOMO)) $(ARGS)

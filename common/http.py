@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from flask import Request, Response
+from flask import Request, Response, current_app, has_app_context
+from flask import request as flask_request
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 from werkzeug.exceptions import MethodNotAllowed as WrongMethod
 from werkzeug.exceptions import NotFound as NoRoute
@@ -100,6 +101,8 @@ class Endpoints:
     def __init__(self) -> None:
         self.routes: list[Endpoint] = []
         self._map: Map | None = None
+        if has_app_context():  # functions-framework loads a function within its application's context
+            current_app.register_error_handler(404, self._unrouted)
 
     def route(
         self, method: str, path: str, *, gate: Gate, max_body: int = MAX_BODY_BYTES
@@ -130,6 +133,10 @@ class Endpoints:
             log.write_exception("request failed", exc, status=500)
             response = problem(AppError())
         return _finish(response, request, config)
+
+    def _unrouted(self, _exc: HTTPException) -> Response:
+        """The problem document for a path that the framework's own routes do not take: one with a line break."""
+        return _finish(problem(NotFound()), flask_request, settings())
 
     def _dispatch(self, request: Request, config: Settings) -> Response:
         endpoint, params = self._match(request)

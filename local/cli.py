@@ -10,6 +10,7 @@ from pathlib import Path
 from common.errors import AppError
 from local import (
     commands_accounts,
+    commands_evals,
     commands_knowledge,
     commands_look,
     commands_run,
@@ -22,6 +23,7 @@ from local.stack import DEFAULT_DATA
 GROUPS = (
     commands_run,
     commands_accounts,
+    commands_evals,
     commands_site,
     commands_knowledge,
     commands_look,

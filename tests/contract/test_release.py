@@ -64,6 +64,7 @@ def test_a_release_calls_the_commands_that_the_repository_has() -> None:
     assert asked.project, "its log events are read back"
     assert asked.sign_in, "and it signs in as a customer"
     assert "memberintel evals --provider anthropic" in script["evals"]
+    assert "memberintel evals --gate" in script["evals"]
     assert "release.tfplan" in script["apply"]
     assert "-var" not in script["apply"], "the plan that was approved is applied, not another"
     for step in release_steps():
@@ -185,3 +186,25 @@ def test_what_serves_now_is_tried_on_the_new_schema(tmp_path: Path) -> None:
 
 def test_a_plan_is_not_made_when_it_is_unknown_what_serves(tmp_path: Path) -> None:
     assert release(tmp_path, "serving.sh", failed=1)[0] != 0
+
+
+@pytest.mark.parametrize(
+    ("verdict", "released"),
+    [
+        ("release gate: passed: anthropic, abc, 2026-05-12", True),
+        ("release gate: failed: anthropic, abc, 2026-05-12", False),
+        ("release gate: not run: there is no report", False),
+        ("", False),
+    ],
+)
+def test_only_passed_evals_let_a_release_stay(tmp_path: Path, verdict: str, released: bool) -> None:
+    (tmp_path / "evals.verdict").write_text(verdict)
+    shift = tmp_path / "terraform" / "release" / "shift.sh"
+    shift.parent.mkdir(parents=True)
+    shift.write_text("#!/bin/sh\ntouch went-$1\n")
+    shift.chmod(0o755)
+    script = next(step["script"] for step in release_steps() if step["id"] == "gate")
+    environ = {**os.environ, "_STAGE": "apply"}
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environ, capture_output=True)
+    assert (done.returncode == 0) == released
+    assert (tmp_path / "went-back").exists() != released
