@@ -3,8 +3,8 @@
     python -m benchmarks.costs            prints the table
     python -m benchmarks.costs --write    writes it into the page
 
-Prices are list prices in US dollars for europe-west1 or its tier, read on 2026-11-30, without free allotments of the billing account and
-without discounts; what the models cost is in common/llm/prices.py. Nothing here is an offer: compare it with the first invoice.
+Prices are list prices in US dollars, without free allotments of the billing account and without discounts; the page says which were read
+where on 2026-11-30 and which were not. What the models cost is in common/llm/prices.py.
 """
 
 from __future__ import annotations
