@@ -281,9 +281,9 @@ def exports() -> list[Export]:
     ]
 
 
-def write(export: Export) -> tuple[bytes, dict[str, Any]]:
+def write(export: Export, *, order: int | None = None) -> tuple[bytes, dict[str, Any]]:
     """The file, and what an import of it into an empty site must report: rows by what becomes of them, the line of each rejected row with
-    what its reason must say, and sums over the good rows."""
+    what its reason must say, and sums over the good rows. With an `order`, its rows are shuffled by it."""
     rng = random.Random(export.name)
     good = [(export.row(export, rng, i), "") for i in range(export.count)]
     rows = good + [rng.choice(good) for _ in range(export.style.repeats)]
@@ -296,6 +296,8 @@ def write(export: Export) -> tuple[bytes, dict[str, Any]]:
     width = len(export.header.split(","))
     surplus = [*good[0][0], *[""] * export.style.empty_columns, "surplus"]
     rows.insert(len(rows) // 2, (surplus, f"{width + 1 + export.style.empty_columns} fields under"))
+    if order is not None:
+        random.Random(order).shuffle(rows)
     content, rejected = _written(export, rows)
     report = {
         "kind": export.kind,

@@ -12,7 +12,7 @@ from common.db import user_transaction
 from common.sites.imports import tables
 from common.sites.imports.run import KINDS, FileReport, import_files, open_file
 from tests.conftest import NOW, Database, Person, add_person
-from tests.database.export_files import FOLDER, files
+from tests.database.export_files import FOLDER, Export, exports, files, write
 
 FILES = sorted(FOLDER.glob("*.csv"))
 TABLES = ("memberships", "members", "subscriptions", "transactions")
@@ -99,3 +99,18 @@ def test_an_export_is_imported_as_its_ledger_says(
     again, _ = imported(module_database, person, path, expected["currency"])
     assert (again.added, again.updated, again.rejected) == (0, 0, report.rejected)
     assert everything(module_database) == before
+
+
+@pytest.mark.parametrize("export", exports(), ids=lambda export: export.name)
+def test_the_order_of_an_exports_rows_does_not_matter(
+    module_database: Database, person: Person, export: Export, tmp_path: Path
+) -> None:
+    imported(module_database, person, FOLDER / f"{export.name}.csv", export.currency)
+    in_order = everything(module_database)
+    module_database.run(f"truncate {', '.join(TABLES)}, site_imports")
+    content, expected = write(export, order=7)
+    (tmp_path / "shuffled.csv").write_bytes(content)
+    report, rejected = imported(module_database, person, tmp_path / "shuffled.csv", export.currency)
+    assert report.added == expected["added"]
+    assert sorted(rejected) == sorted(map(int, expected["rejected"]))
+    assert everything(module_database) == in_order
