@@ -149,14 +149,25 @@ def _cloud_sql(config: Settings, name: str, startup: dict[str, str]) -> Any:
 @contextlib.contextmanager
 def transaction(role: Role, *, source: Engine | None = None) -> Iterator[Connection]:
     """A transaction as `role` that commits at the end and rolls back on an exception. No user is set: a policy that asks for one
-    shows nothing. Raises Unavailable where the database cannot be reached."""
+    shows nothing. Raises Unavailable where the database cannot be reached, or goes away before the commit is known."""
     chosen = source or engine(role)
     try:
         connection = chosen.connect()
     except (sa.exc.TimeoutError, sa.exc.DBAPIError, OSError) as exc:
         raise Unavailable() from exc
-    with connection, connection.begin():
+    with connection, unavailable_when_gone(connection), connection.begin():
         yield connection
+
+
+@contextlib.contextmanager
+def unavailable_when_gone(connection: Connection) -> Iterator[None]:
+    """Raises Unavailable where the database goes away under `connection`, or had gone while it waited in its pool."""
+    try:
+        yield
+    except (sa.exc.DBAPIError, OSError) as exc:
+        if connection.invalidated:  # else the error is the statement's, or of another making
+            raise Unavailable() from exc
+        raise
 
 
 def error_name(error: BaseException) -> str:
