@@ -1,6 +1,6 @@
 """Many streams on one instance, and what a thousand turns leave behind.
 
-    python -m benchmarks.streams [--streams 80] [--over 10] [--alone 15] [--turns 1000]
+    python -m benchmarks.streams [--quick] [--streams 80] [--over 10] [--alone 20] [--turns 1000]
 
 The instance is gunicorn as functions-framework runs it in production, with production's threads and pool; the model is a stub that takes
 400 ms to its first token and keeps each answer open until the last stream has come, so that all of them run at once.
@@ -28,7 +28,7 @@ LEFT_BEHIND = """
 """
 
 
-async def streams(instance: Instance, tokens: list[str], over: float) -> list[Answered]:
+async def all_at_once(instance: Instance, tokens: list[str], over: float) -> list[Answered]:
     """One turn of each customer, their beginnings spread evenly over `over` seconds."""
     waits = [over * n / len(tokens) for n in range(len(tokens))]
     return await asyncio.gather(
@@ -36,7 +36,7 @@ async def streams(instance: Instance, tokens: list[str], over: float) -> list[An
     )
 
 
-async def alone(instance: Instance, tokens: list[str], turns: int) -> list[Answered]:
+async def one_by_one(instance: Instance, tokens: list[str], turns: int) -> list[Answered]:
     """Turns one after the other."""
     return [await chat_server.ask(instance, tokens[n % len(tokens)]) for n in range(turns)]
 
@@ -44,11 +44,11 @@ async def alone(instance: Instance, tokens: list[str], turns: int) -> list[Answe
 def measure_streams(place: Place, slow: str, over: float, alone_turns: int) -> list[Row]:
     """How one stream fares alone, then among one of each customer's, whose model is at the address `slow`."""
     with chat_server.instance(place) as instance:
-        asyncio.run(alone(instance, place.tokens[:5], 5))
-        one = asyncio.run(alone(instance, place.tokens, alone_turns))
+        asyncio.run(one_by_one(instance, place.tokens[:5], 5))
+        one = asyncio.run(one_by_one(instance, place.tokens, alone_turns))
     with chat_server.instance(place, slow) as instance:
-        asyncio.run(streams(instance, place.tokens[:5], 0))
-        many = asyncio.run(streams(instance, place.tokens, over))
+        asyncio.run(all_at_once(instance, place.tokens[:5], 0))
+        many = asyncio.run(all_at_once(instance, place.tokens, over))
     count = len(place.tokens)
     assert all(answered.complete for answered in one)
     single = statistics.median(answered.first for answered in one)
@@ -125,19 +125,22 @@ def measure_leaks(place: Place, turns: int) -> list[Row]:
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write for the runner."""
     arguments = report.parser(__doc__)
-    arguments.add_argument("--streams", type=int, default=80)
-    arguments.add_argument("--over", type=float, default=10, help="seconds over which they arrive")
-    arguments.add_argument("--alone", type=int, default=20, help="turns of one stream alone")
-    arguments.add_argument("--turns", type=int, default=1000)
+    arguments.add_argument("--quick", action="store_true", help="a quarter of the streams, few turns")
+    arguments.add_argument("--streams", type=int, help="default: 80")
+    arguments.add_argument("--over", type=float, help="seconds over which they arrive; default: 10")
+    arguments.add_argument("--alone", type=int, help="turns of one stream alone; default: 20")
+    arguments.add_argument("--turns", type=int, help="default: 1000")
     asked = arguments.parse_args(argv)
+    streams, over, alone, turns = (20, 2.5, 5, 200) if asked.quick else (80, 10.0, 20, 1000)
+    streams, over, turns = asked.streams or streams, asked.over or over, asked.turns or turns
     with (
         model_stub.running(FIRST_MS, 0, DELTAS) as quick,
-        model_stub.running(FIRST_MS, asked.over + 1, DELTAS) as slow,
-        chat_server.place(quick, asked.streams) as place,
+        model_stub.running(FIRST_MS, over + 1, DELTAS) as slow,
+        chat_server.place(quick, streams) as place,
     ):
-        rows = measure_streams(place, slow, asked.over, asked.alone)
+        rows = measure_streams(place, slow, over, asked.alone or alone)
     with model_stub.running(0, 0, DELTAS) as at_once, chat_server.place(at_once, AT_ONCE) as place:
-        rows += measure_leaks(place, asked.turns)
+        rows += measure_leaks(place, turns)
     report.publish(rows, asked.json)
 
 
