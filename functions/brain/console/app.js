@@ -52,11 +52,11 @@ async function show() {
 }
 
 function drawFrame(current) {
-  const views = Object.entries(VIEWS).filter(([name]) => name !== "admin" || isAdmin());
+  const { email, exp } = claims();
+  const views = Object.entries(VIEWS).filter(([name]) => (name === "admin" ? isAdmin() : exp));
   document.getElementById("views").replaceChildren(...views.map(([name, [title]]) =>
     h("li", {}, h("a", { href: `#/${name}`, "aria-current": name === current ? "page" : null }, title))));
   document.querySelector("#views [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
-  const { email, exp } = claims();
   document.getElementById("account").replaceChildren(...(exp
     ? [h("span", { class: "who", title: email }, email ?? ""), h("button", { type: "button", class: "link", onclick: signOut }, "Sign out")]
     : []));
