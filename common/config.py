@@ -22,7 +22,8 @@ _UNPREFIXED = {"anthropic_api_key": "ANTHROPIC_API_KEY", "anthropic_base_url": "
 class Settings(BaseModel):
     """Every setting of the running system. The README's table and `terraform/` name the same ones; a test compares them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Deferred: compiling fifty checks takes longer than importing most modules, and only `settings()` needs them.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     environment: Literal["local", "dev", "staging", "prod"] = Field(
         "local", description="Which environment this is"

@@ -118,8 +118,8 @@ class Endpoints:
 
     def answer(self, request: Request) -> Response:
         """The response to `request`, whatever happens: errors become problem documents, and only unexpected ones are logged."""
-        log.set_trace(_trace_of(request))
         config = settings()
+        log.set_trace(_trace_of(request, config))
         try:
             preflight = request.method == "OPTIONS"
             response = Response(status=204) if preflight else self._dispatch(request, config)
@@ -289,8 +289,11 @@ def _finish(response: Response, request: Request, config: Settings) -> Response:
     return response
 
 
-def _trace_of(request: Request) -> dict[str, str]:
+def _trace_of(request: Request, config: Settings) -> dict[str, str]:
+    """The request's trace as Cloud Logging links it: by its full name, which has the project in it."""
     if match := _TRACEPARENT.match(request.headers.get("traceparent", "")):
         trace, span = match.groups()
+        if config.pubsub_project:
+            trace = f"projects/{config.pubsub_project}/traces/{trace}"
         return {"logging.googleapis.com/trace": trace, "logging.googleapis.com/spanId": span}
     return {}

@@ -16,12 +16,13 @@ from typing import IO
 
 import sqlalchemy as sa
 
-from common import db
+from common import auth, db, warm_up
 from common.config import Settings, settings
 from common.errors import AppError
 from common.knowledge import ingest
 from common.knowledge.embeddings import embedder
 from common.llm import call as llm
+from common.migrations.roles import make_roles
 from common.text import to_json
 from local import demo, postgres
 from local.app import ACCESS_PATH, JWKS_PATH, LocalApp, LocalServer, function_names
@@ -34,7 +35,7 @@ from local.stack import ERASURE_LEDGER, Stack, bring_up_to_date, now, opened
 DEFAULT_PORT = 8080
 
 
-def add_parsers(subparsers: argparse._SubParsersAction) -> None:
+def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The subcommands of this group."""
     run = subparsers.add_parser("run", help="start the whole system on the embedded PostgreSQL")
     run.add_argument(
@@ -120,7 +121,7 @@ def _serve(stack: Stack, port: int) -> None:
 
     def started() -> None:
         dispatcher.start()
-        llm.preload(config)
+        warm_up.begin(settings, auth.preload, llm.preload)
         print(f"MemberIntel is running. Open {console_address(base_url, stack.issuer)}", flush=True)
         print("Ctrl-C stops it; the data stays.", flush=True)
 
@@ -197,8 +198,10 @@ def trigger_function(arguments: argparse.Namespace) -> int:
 
 
 def migrate_database(arguments: argparse.Namespace) -> int:
-    """Apply missing migrations."""
+    """Apply missing migrations; on Cloud SQL make the group roles first, of which the functions' accounts are members."""
     with opened(arguments.data):
+        if settings().cloud_sql_instance:
+            make_roles(db.engine("owner"))
         bring_up_to_date()
     print("The schema is up to date.")
     return 0

@@ -5,10 +5,11 @@ from __future__ import annotations
 import uuid
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from common.conversations import TurnRequest
 from common.errors import InvalidFields
+from common.shapes import Shape
 from common.text import is_blank
 
 MAX_MESSAGE = 8_000  # characters
@@ -21,7 +22,7 @@ def _seen(text: str) -> str:
     return text
 
 
-class _Own(BaseModel):
+class _Own(Shape):
     model_config = ConfigDict(extra="forbid")
     message: Annotated[
         str, StringConstraints(strip_whitespace=True, max_length=MAX_MESSAGE), AfterValidator(_seen)
@@ -34,12 +35,12 @@ class _Own(BaseModel):
     replaces: uuid.UUID | None = None
 
 
-class _TextPart(BaseModel):
+class _TextPart(Shape):
     type: Literal["text"]
     text: str
 
 
-class _UserMessage(BaseModel):
+class _UserMessage(Shape):
     """A message of the user's. Of its parts those with text count; files and a client's own kinds are not read."""
 
     id: Id
@@ -51,7 +52,7 @@ class _UserMessage(BaseModel):
         return "".join(_TextPart.model_validate(part).text for part in found).strip()
 
 
-class _UseChat(BaseModel):
+class _UseChat(Shape):
     """Unknown fields are ignored: clients add their own. Of `messages` only the last of the user's is looked at;
     an answer that `messageId` names makes a repeat of the request for another one recognisable."""
 

@@ -20,14 +20,15 @@ from common.accounts import Account
 from common.config import Settings
 from common.errors import Forbidden, InvalidFields
 from common.http import Call, Endpoints, json_response, json_stream, no_content
+from common.shapes import Shape
 from common.text import VISIBLE, clean_json, is_blank
 
 
-class Nothing(BaseModel):
+class Nothing(Shape):
     """No query parameters."""
 
 
-class Body(BaseModel):
+class Body(Shape):
     """A request body: a field that nobody knows is refused rather than ignored, and 1 is not true."""
 
     model_config = ConfigDict(extra="forbid", strict=True)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from common import log
 from common.config import Settings
@@ -18,18 +18,19 @@ from common.errors import Forbidden, InvalidFields, NotFound, Unavailable
 from common.knowledge.embeddings import embedder
 from common.memory import documents, entries, wrap_ups
 from common.memory.wrap_up_draft import ITEM_CHARACTERS, SUMMARY_CHARACTERS
+from common.shapes import Shape
 
 operations = Operations()
 
 
-class WrapUpItem(BaseModel):
+class WrapUpItem(Shape):
     """A decision, open item or piece of new context, and the messages of the conversation that it rests on."""
 
     text: str
-    message_ids: list[str] = []
+    message_ids: list[str] = Field(default_factory=list)
 
 
-class WrapUp(BaseModel):
+class WrapUp(Shape):
     """The record of a session. `created_at` is the session's last activity."""
 
     id: uuid.UUID
@@ -109,7 +110,7 @@ def delete_session_log(asked: Asked) -> Answer:
     return Answer()
 
 
-class Document(BaseModel):
+class Document(Shape):
     """SOUL, BIBLE or a site's HEARTBEAT. One that was never written is empty, with version 0."""
 
     kind: str
@@ -238,7 +239,7 @@ def restore_document(asked: Asked) -> Answer:
     return Answer(_document(restored), version=restored.version)
 
 
-class Memory(BaseModel):
+class Memory(Shape):
     """A fact or preference that is remembered, and the message it was learned from, if that is still there."""
 
     id: uuid.UUID

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from common.customer.api import Nothing, Operation
+from common.shapes import Shape
 
 _REF = "#/components/schemas/"
 PATH_SCHEMAS = {
@@ -24,7 +24,7 @@ What does not exist, what belongs to someone else and what is no id at all are t
 Errors are problem documents (RFC 9457) with a stable `type`."""
 
 
-class Problem(BaseModel):
+class Problem(Shape):
     """Why a request was refused (RFC 9457)."""
 
     type: str

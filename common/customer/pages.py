@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field
 from sqlalchemy import Connection
 
 from common.errors import InvalidFields
+from common.shapes import Shape
 
 MAX_LIMIT = 100
 CURSOR = "^[0-9]{1,16}-[0-9a-f]{32}$"
@@ -23,7 +24,7 @@ NO_CURSOR = "The cursor is not one of ours. Begin again without it."
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class PageQuery(BaseModel):
+class PageQuery(Shape):
     """Which page is asked for."""
 
     cursor: str | None = Field(
@@ -37,7 +38,7 @@ class PageQuery(BaseModel):
 T = TypeVar("T", bound=BaseModel)
 
 
-class Page(BaseModel, Generic[T]):
+class Page(Shape, Generic[T]):
     """Items, newest first, and the cursor of the next page, null on the last."""
 
     items: list[T]

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from flask import Request, Response
 from sqlalchemy import Connection
 
+from common import auth, db
 from common.db import transaction
 from common.errors import InvalidFields
 from common.http import Call, Endpoints
@@ -23,6 +24,7 @@ from common.knowledge.search import search_brain
 from common.text import to_json
 from common.warehouse.cutover import cutover_status
 from common.warehouse.triggers import last_assessment
+from common.warm_up import in_each_worker
 from functions.admin import charts
 from functions.admin.tables import csv_response, wants_csv
 
@@ -30,6 +32,7 @@ MAX_CANDIDATES = 50
 _NOBODY = uuid.UUID(int=0)
 
 endpoints = Endpoints()
+in_each_worker(auth.preload, db.preload)
 
 
 @contextmanager

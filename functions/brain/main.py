@@ -9,13 +9,16 @@ from urllib.parse import urlsplit
 
 from flask import Request, Response
 
+from common import auth, db, erasure_ledger
 from common.config import Settings
 from common.customer.openapi import document
 from common.customer.operations import operations
 from common.errors import NotFound
 from common.http import Call, Endpoints
+from common.warm_up import in_each_worker
 
 endpoints = Endpoints()
+in_each_worker(auth.preload, db.preload, erasure_ledger.ledger)
 operations.serve(endpoints)
 
 CONSOLE = Path(__file__).parent / "console"
@@ -63,7 +66,8 @@ def console_file(call: Call, name: str) -> Response:
     response.headers["Content-Security-Policy"] = content_security_policy(call.config)
     response.headers["Cache-Control"] = "no-cache"
     response.set_etag(hashlib.sha256(content).hexdigest()[:32])
-    return response.make_conditional(call.request)
+    response.make_conditional(call.request)
+    return response
 
 
 def content_security_policy(config: Settings) -> str:
