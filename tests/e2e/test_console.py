@@ -402,6 +402,21 @@ def test_a_sign_in_that_has_run_out_is_renewed_where_one_was(opened: Opener) -> 
     expect(page.locator("#account")).to_contain_text(SECOND)
 
 
+def test_a_message_that_meets_a_sign_in_run_out_is_still_there_afterwards(opened: Opener) -> None:
+    page = opened()
+    page.get_by_label("Your message").fill(LOOKUP)
+    page.evaluate("token => sessionStorage.setItem('memberintel.token', token)", EXPIRED)
+    page.get_by_label("Your message").press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Your sign-in has run out")
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name=f"Sign in as {OWNER}").click()
+    expect(page.get_by_label("Your message")).to_have_value(LOOKUP)
+    ask(page, LOOKUP)
+    page.get_by_role("link", name="New conversation").click()
+    expect(page.get_by_role("heading", name="What would you like to know?")).to_be_visible()
+    expect(page.get_by_label("Your message")).to_have_value("")
+
+
 def test_a_sign_in_that_this_tab_did_not_ask_for_is_refused(opened: Opener, running: Running) -> None:
     page = opened(signed_in=False)
     sent: list[str] = []

@@ -73,7 +73,7 @@ function drawFrame(current) {
 
 function signOut() {
   shown += 1;
-  forgetToken();
+  sessionStorage.clear();
   drawFrame();
   signedOut("You are signed out", "What the advisor remembers is kept until you come back.");
 }

@@ -32,7 +32,7 @@ class Chat {
     this.problem = h("p", { class: "note bad", role: "alert", hidden: true });
     this.input = h("textarea", {
       id: "message", rows: "1", maxlength: "8000", placeholder: "Ask about your business",
-      oninput: () => this.grow(), onkeydown: (event) => this.key(event),
+      oninput: () => { this.grow(); this.keepDraft(); }, onkeydown: (event) => this.key(event),
     });
     this.submit = h("button", { type: "submit", class: "primary" }, "Send");
     this.remember = h("input", { type: "checkbox", role: "switch", id: "remember", checked: true });
@@ -55,6 +55,8 @@ class Chat {
   }
 
   shown(message) {
+    this.input.value = sessionStorage.getItem(this.draft) ?? "";
+    this.grow();
     if (message) return this.point(message);
     if (!this.conversation) return undefined;
     // Answers draw themselves in the next frame; the end is known after it.
@@ -120,6 +122,15 @@ class Chat {
   fresh() {
     // The address may be that of a new conversation already; then nothing else tells the router.
     if (location.hash === "#/chat") window.dispatchEvent(new HashChangeEvent("hashchange"));
+  }
+
+  /** What is typed outlives a sign-in that ran out, until the server has it. */
+  get draft() {
+    return `memberintel.draft.${this.id ?? ""}`;
+  }
+
+  keepDraft() {
+    sessionStorage.setItem(this.draft, this.input.value);
   }
 
   grow() {
@@ -259,7 +270,10 @@ class Chat {
     const response = await send("POST", "/chat", { body, accept: "text/event-stream", signal: this.running.signal });
     let failed = null;
     for await (const chunk of chunks(response)) {
-      if (chunk.type === "start") this.begin(chunk.messageMetadata.conversation_id);
+      if (chunk.type === "start") {
+        if (!this.input.value) sessionStorage.removeItem(this.draft);
+        this.begin(chunk.messageMetadata.conversation_id);
+      }
       if (chunk.type === "error") failed = chunk.errorText;
       take(answer, chunk);
       follow(answer.element);
