@@ -59,6 +59,24 @@ export class AnswerView {
     this.draw();
   }
 
+  /** Put one chunk of the stream into the answer. */
+  take(chunk) {
+    const { known } = this;
+    if (chunk.type === "start") this.set({ id: chunk.messageId });
+    else if (chunk.type === "text-delta") this.set({ text: known.text + chunk.delta });
+    else if (chunk.type === "data-route") this.set({ route: chunk.data });
+    else if (chunk.type === "data-recall") this.set({ recalled: chunk.data });
+    else if (chunk.type === "tool-input-available") {
+      const one = { id: chunk.toolCallId, tool_name: chunk.toolName, tool_input: chunk.input, is_error: false };
+      this.set({ tool_calls: [...known.tool_calls, one] });
+    } else if (chunk.type === "tool-output-error") {
+      this.set({ tool_calls: known.tool_calls.map((one) => (one.id === chunk.toolCallId ? { ...one, is_error: true } : one)) });
+    } else if (chunk.type === "source-document") {
+      const { n, url } = chunk.providerMetadata.memberintel;
+      this.set({ sources: [...known.sources, { n, url, title: chunk.title, entry_id: chunk.sourceId }] });
+    } else if (chunk.type === "finish") this.set(chunk.messageMetadata);
+  }
+
   streaming() {
     this.element.classList.add("streaming");
     this.element.setAttribute("aria-busy", "true");

@@ -275,7 +275,7 @@ class Chat {
         this.begin(chunk.messageMetadata.conversation_id);
       }
       if (chunk.type === "error") failed = chunk.errorText;
-      take(answer, chunk);
+      answer.take(chunk);
       follow(answer.element);
     }
     return failed;
@@ -333,24 +333,6 @@ class Chat {
     location.hash = "#/chat";
     tell(`Deleted: ${gone.messages} messages, ${gone.snapshots} snapshots, ${gone.wrap_ups} wrap-ups.`);
   }
-}
-
-/** Put one chunk of the stream into the answer. */
-function take(answer, chunk) {
-  const { known } = answer;
-  if (chunk.type === "start") answer.set({ id: chunk.messageId });
-  else if (chunk.type === "text-delta") answer.set({ text: known.text + chunk.delta });
-  else if (chunk.type === "data-route") answer.set({ route: chunk.data });
-  else if (chunk.type === "data-recall") answer.set({ recalled: chunk.data });
-  else if (chunk.type === "tool-input-available") {
-    const one = { id: chunk.toolCallId, tool_name: chunk.toolName, tool_input: chunk.input, is_error: false };
-    answer.set({ tool_calls: [...known.tool_calls, one] });
-  } else if (chunk.type === "tool-output-error") {
-    answer.set({ tool_calls: known.tool_calls.map((one) => (one.id === chunk.toolCallId ? { ...one, is_error: true } : one)) });
-  } else if (chunk.type === "source-document") {
-    const { n, url } = chunk.providerMetadata.memberintel;
-    answer.set({ sources: [...known.sources, { n, url, title: chunk.title, entry_id: chunk.sourceId }] });
-  } else if (chunk.type === "finish") answer.set(chunk.messageMetadata);
 }
 
 /** Keep the end in sight, unless the customer scrolled up to read. */
