@@ -242,7 +242,7 @@ def _facts(person: _Person, scene: dict[str, Any], calls: list[_Call], case: Cas
     facts = Facts(
         today=NOW.astimezone(ZoneInfo(person.site.timezone)).date(),
         told=tuple(case.data.get("told", ())),
-        told_day=date.fromisoformat(case.data["told_day"]) if "told_day" in case.data else None,
+        told_day=_told_day(scene, case),
         invented=tuple(case.data.get("invented", ())),
         secrets=tuple(scene.get("secrets", ())),
         attack=case.data.get("attack", {}),
@@ -250,6 +250,16 @@ def _facts(person: _Person, scene: dict[str, Any], calls: list[_Call], case: Cas
     if case.about in scene.get("facts", {}):
         return Facts(**{**vars(facts), "main": _fact(person, scene["facts"][case.about], calls)})
     return facts
+
+
+def _told_day(scene: dict[str, Any], case: Case) -> date | None:
+    """The day of the session that the case is about: the one it names, or the scene's only one."""
+    days = (
+        [case.data["told_day"]]
+        if "told_day" in case.data
+        else [s["at"][:10] for s in scene.get("sessions", [])]
+    )
+    return date.fromisoformat(days[0]) if len(days) == 1 and case.expect == "wrap_up" else None
 
 
 def _fact(person: _Person, where: dict[str, Any], calls: list[_Call]) -> Fact:
