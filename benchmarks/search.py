@@ -1,35 +1,36 @@
 """Search over a knowledge base of 100,000 entries: recall against exact search, and time against bare pgvector.
 
-    python -m benchmarks.search [--entries N] [--queries N] [--json FILE]
+    python -m benchmarks.search [--quick] [--entries N] [--queries N] [--rounds N] [--json FILE]
 
 Entries are synthetic: vectors of 384 dimensions in clusters, texts of words drawn by Zipf's law with words of the cluster's own among
 them, four chunks a document, collections and attributes for filters. A query lies near an entry and shares some of its words.
 
 *Exact* is the same search, given the true nearest neighbours (by numpy); a second figure also gives it complete lists of entries for each
 word, where the real search has the champions only. `recall@5` is the share of the exact search's first five that the real one has among
-its first five. *Bare* is one pgvector query by the same index, as the same role, at the same `ef_search`; the two are timed in turn
-within one run.
+its first five. *Bare* is one pgvector query for the nearest five by the same index, with the same filter, as the same role under the same
+policies and with the same settings, by pg8000's `run()`; beside it, the same query prepared. They are timed in turn, in random order.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
+import random
 import statistics
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
+import pg8000.native
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from benchmarks import report
 from benchmarks.locomo import Database, add_user, database
+from benchmarks.report import Row
 from common.config import Settings
 from common.db import make_engine, user_transaction
 from common.knowledge import lexical, search
@@ -43,10 +44,10 @@ COLLECTIONS = ("guides", "faq", "news", "templates")
 STAGES = tuple(f"stage{n}" for n in range(10))
 PLATFORMS = ("kajabi", "memberpress", "patreon", "podia")
 FILTERS: dict[str, dict[str, Any]] = {
-    "none": {},
-    "collection": {"collection": "faq"},
-    "attributes": {"attributes": {"stage": "stage3"}},
-    "profile": {"profile": {"platform": "podia", "stage": "stage7"}},
+    "no filter": {},
+    "one collection": {"collection": "faq"},
+    "by attributes": {"attributes": {"stage": "stage3"}},
+    "profile boost": {"profile": {"platform": "podia", "stage": "stage7"}},
 }
 
 
@@ -139,7 +140,7 @@ class Corpus:
             )
 
 
-def run(entries: int, queries: int) -> dict[str, Any]:
+def run(entries: int, queries: int, rounds: int) -> list[Row]:
     """Build the knowledge base, then measure."""
     for found in database():
         owner = make_engine(Settings(database_url=str(found.superuser.url)), "owner")
@@ -159,21 +160,19 @@ def run(entries: int, queries: int) -> dict[str, Any]:
         _count(owner, lexical.CHAMPIONS)
         counted = time.perf_counter() - started
         exact = _exact(found, user_id, corpus, asked)
-        recall, recall_complete = (
-            {name: round(_recall(found, user_id, asked, FILTERS[name], first[name]), 4) for name in FILTERS}
-            for first in (exact, complete)
-        )
-        timed = {name: _timed(found, user_id, asked, options) for name, options in FILTERS.items()}
-        return {
-            "entries": entries,
-            "queries": queries,
-            "ef_search": EF_SEARCH,
-            "index_seconds": round(built, 1),
-            "count_terms_seconds": round(counted, 1),
-            "recall@5": recall,
-            "recall@5 with complete word lists": recall_complete,
-            "time": timed,
-        }
+        print(f"index {built:.0f} s, terms {counted:.0f} s, ef_search {EF_SEARCH}", flush=True)
+        rows = []
+        for name, options in FILTERS.items():
+            real = _real(found, user_id, asked, options)
+            rows.append(
+                Row(f"search, {name}: recall@5 against exact", _recall(real, exact[name]), "", "≥ 0.98")
+            )
+            rows.append(
+                Row(f"search, {name}: recall@5 against exact, all words", _recall(real, complete[name]), "")
+            )
+        for name, options in FILTERS.items():
+            rows += _rows(name, _timed(found, user_id, asked, options, rounds))
+        return rows
     raise AssertionError("the database yields once")
 
 
@@ -220,18 +219,22 @@ def _exact(
     return results
 
 
-def _recall(
-    found: Database,
-    user_id: uuid.UUID,
-    asked: list[Query],
-    options: dict[str, Any],
-    exact: list[list[uuid.UUID]],
-) -> float:
-    shares = []
-    for query, wanted in zip(asked, exact, strict=True):
+def _real(
+    found: Database, user_id: uuid.UUID, asked: list[Query], options: dict[str, Any]
+) -> list[list[uuid.UUID]]:
+    """The first five of each query."""
+    results = []
+    for query in asked:
         with user_transaction(user_id, source=found.app) as connection:
-            got = {c.entry_id for c in _search(connection, user_id, query, options).top}
-        shares.append(len(got & set(wanted)) / len(wanted) if wanted else 1.0)
+            results.append([c.entry_id for c in _search(connection, user_id, query, options).top])
+    return results
+
+
+def _recall(real: list[list[uuid.UUID]], exact: list[list[uuid.UUID]]) -> float:
+    shares = [
+        len(set(got) & set(wanted)) / len(wanted) if wanted else 1.0
+        for got, wanted in zip(real, exact, strict=True)
+    ]
     return statistics.fmean(shares)
 
 
@@ -242,64 +245,95 @@ order by cast(embedding as halfvec({DIMENSIONS})) <=> cast(:embedding as halfvec
 """
 
 
-def _bare(options: dict[str, Any]) -> Callable[[Connection, Query], object]:
-    conditions, values = "", {}
-    if "collection" in options:
-        conditions, values = "and collection = :collection", {"collection": options["collection"]}
-    elif "attributes" in options:
-        values = {"attributes": json.dumps(options["attributes"])}
-        conditions = "and attributes @> cast(:attributes as jsonb)"
-    statement = sa.text(_BARE.format(filter=conditions))
+class Bare:
+    """Bare pgvector on a connection of its own, in one transaction, as the application's role."""
 
-    def ask(connection: Connection, query: Query) -> object:
-        return connection.execute(statement, {"embedding": vector_text(query.vector), **values}).all()
+    def __init__(self, server: sa.URL, user_id: uuid.UUID, options: dict[str, Any]) -> None:
+        conditions, self._values = "", {}
+        if "collection" in options:
+            conditions, self._values = "and collection = :collection", {"collection": options["collection"]}
+        elif "attributes" in options:
+            self._values = {"attributes": json.dumps(options["attributes"])}
+            conditions = "and attributes @> cast(:attributes as jsonb)"
+        self._sql = _BARE.format(filter=conditions)
+        self.connection = pg8000.native.Connection(
+            "memberintel_app", unix_sock=server.query["unix_sock"], database=server.database
+        )
+        self.connection.run("begin")
+        self.connection.run(
+            "select set_config('app.user_id', :user_id, true), set_config('hnsw.ef_search', :ef, true),"
+            " set_config('hnsw.iterative_scan', 'strict_order', true)",
+            user_id=str(user_id),
+            ef=str(EF_SEARCH),
+        )
+        self._prepared = self.connection.prepare(self._sql)
 
-    return ask
+    def run(self, query: Query) -> list[list[Any]]:
+        """The nearest five by `run()`."""
+        return list(self.connection.run(self._sql, embedding=vector_text(query.vector), **self._values))
+
+    def run_prepared(self, query: Query) -> list[list[Any]]:
+        """The nearest five by the statement that was prepared."""
+        return list(self._prepared.run(embedding=vector_text(query.vector), **self._values))
+
+
+Round = dict[str, list[float]]
 
 
 def _timed(
-    found: Database, user_id: uuid.UUID, asked: list[Query], options: dict[str, Any]
-) -> dict[str, float]:
-    """Milliseconds of the two, in turn; each within a transaction that is already open and set up."""
-    bare = _bare(options)
-    took: dict[str, list[float]] = {"search": [], "bare": []}
-    for turn, query in enumerate(asked * 3):
-        order = ("search", "bare") if turn % 2 else ("bare", "search")
-        for kind in order:
-            with user_transaction(user_id, source=found.app) as connection:
-                connection.execute(
-                    sa.text(
-                        "select set_config('hnsw.ef_search', :ef, true), set_config('hnsw.iterative_scan', 'strict_order', true)"
-                    ),
-                    {"ef": str(EF_SEARCH)},
-                )
-                started = time.perf_counter()
-                _search(connection, user_id, query, options) if kind == "search" else bare(connection, query)
-                took[kind].append((time.perf_counter() - started) * 1000)
-    warm = {kind: sorted(times[len(times) // 3 :]) for kind, times in took.items()}
-    p50 = {kind: statistics.median(times) for kind, times in warm.items()}
-    p95 = {kind: times[int(len(times) * 0.95)] for kind, times in warm.items()}
-    return {
-        "search_p50_ms": round(p50["search"], 2),
-        "bare_p50_ms": round(p50["bare"], 2),
-        "search_p95_ms": round(p95["search"], 2),
-        "bare_p95_ms": round(p95["bare"], 2),
-        "p95_ratio": round(p95["search"] / p95["bare"], 2),
-    }
+    found: Database, user_id: uuid.UUID, asked: list[Query], options: dict[str, Any], rounds: int
+) -> list[Round]:
+    """Each round's milliseconds of the three; the searches each in a transaction that is already open. One round more warms up."""
+    bare = Bare(found.superuser.url, user_id, options)
+    order = ["search", "run", "prepared"]
+    measured: list[Round] = []
+    for _ in range(rounds + 1):
+        took: Round = {kind: [] for kind in order}
+        for query in asked:
+            random.shuffle(order)
+            for kind in order:
+                with user_transaction(user_id, source=found.app) as connection:
+                    connection.execute(sa.text("select 1"))
+                    started = time.perf_counter()
+                    if kind == "search":
+                        _search(connection, user_id, query, options)
+                    else:
+                        bare.run(query) if kind == "run" else bare.run_prepared(query)
+                    took[kind].append((time.perf_counter() - started) * 1000)
+        measured.append(took)
+    bare.connection.close()
+    return measured[1:]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def p95(values: list[float]) -> float:
+    """The 95th percentile."""
+    return statistics.quantiles(values, n=20)[-1]
+
+
+def _rows(name: str, rounds: list[Round]) -> list[Row]:
+    """Times of a filter, and their ratios round by round."""
+    ratios = {kind: [p95(r["search"]) / p95(r[kind]) for r in rounds] for kind in ("run", "prepared")}
+    said = {kind: [value for r in rounds for value in r[kind]] for kind in rounds[0]}
+    milliseconds = {kind: f"{statistics.median(all_):.2f} / {p95(all_):.2f}" for kind, all_ in said.items()}
+    print(f"{name}: p50 / p95 in ms: {milliseconds}", flush=True)
+    return [
+        report.of(f"search, {name}: p95 against bare pgvector", ratios["run"], "×", "≤ 2"),
+        report.of(f"search, {name}: p95 against bare pgvector, prepared", ratios["prepared"], "×"),
+    ]
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Build, measure, publish."""
+    arguments = report.parser(__doc__)
+    arguments.add_argument("--quick", action="store_true", help="few entries")
+    arguments.add_argument("--entries", type=int, help="default: 100,000")
+    arguments.add_argument("--queries", type=int, help="default: 100")
+    arguments.add_argument("--rounds", type=int, help="of timing; default: 7")
+    asked = arguments.parse_args(argv)
+    entries, queries, rounds = (5000, 20, 2) if asked.quick else (100_000, 100, 7)
+    report.publish(
+        run(asked.entries or entries, asked.queries or queries, asked.rounds or rounds), asked.json
     )
-    parser.add_argument("--entries", type=int, default=100_000)
-    parser.add_argument("--queries", type=int, default=100)
-    parser.add_argument("--json", type=Path, help="also write the figures here")
-    arguments = parser.parse_args()
-    text = json.dumps(run(arguments.entries, arguments.queries), indent=2)
-    print(text)
-    if arguments.json:
-        arguments.json.write_text(text)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from local import (
     commands_look,
     commands_run,
     commands_site,
+    commands_smoke,
     commands_warehouse,
 )
 from local.stack import DEFAULT_DATA
@@ -26,6 +27,7 @@ GROUPS = (
     commands_site,
     commands_knowledge,
     commands_look,
+    commands_smoke,
     commands_warehouse,
 )
 

@@ -18,7 +18,7 @@ from common.errors import InvalidRequest
 from common.knowledge import documents, lexical
 from common.knowledge.documents import Chunk, UnreadableDocument
 from common.knowledge.embeddings import Embedder, text_to_embed
-from common.knowledge.search import MixedModels, vector_text
+from common.knowledge.search import MixedModels, literal, vector_text
 from common.text import clean_json, to_json
 
 BATCH = 64
@@ -92,7 +92,6 @@ def make_index(owner: Engine, model: Embedder) -> None:
     """Make the HNSW index of the knowledge base for `model`, unless it stands; one of another model goes. Writers are not blocked."""
     suffix = hashlib.sha256(f"{model.name} {model.dimensions}".encode()).hexdigest()[:8]
     name = f"ix_brain_entries_embedding_{suffix}"
-    literal = model.name.replace("'", "''").replace(":", r"\:")
     with _maintenance(owner) as connection:
         found = connection.execute(
             sa.text(
@@ -111,7 +110,7 @@ def make_index(owner: Engine, model: Embedder) -> None:
                 sa.text(
                     f"create index concurrently {name} on brain_entries using hnsw"
                     f" ((cast(embedding as halfvec({model.dimensions}))) halfvec_cosine_ops)"
-                    f" where tenant_id = 'global' and embedding_model = '{literal}'"
+                    f" where tenant_id = 'global' and embedding_model = {literal(model.name)}"
                 )
             )
 

@@ -123,6 +123,11 @@ def nearest_memory(
     return (row.id, float(row.score)) if row else None
 
 
+def literal(text: str) -> str:
+    """`text` as it stands in SQL that SQLAlchemy reads, where a parameter cannot."""
+    return "'" + text.replace("'", "''").replace(":", r"\:") + "'"
+
+
 def vector_text(vector: Sequence[float]) -> str:
     """`vector` as pgvector reads it."""
     return f"[{','.join([format(x, '.7g') for x in vector])}]"
@@ -185,22 +190,23 @@ memory as (
            (select array_agg(distinct embedding_model) from mine where embedding is not null) as models
 )"""
 
-# The knowledge base. A filter applies within each of the two scans, so that it cannot leave too little.
+# The knowledge base. A filter applies within each of the two scans, so that it cannot leave too little. What the words found is asked for
+# the filter from the best on, each by itself, until enough passed: the heaviest few hundred are not all looked up.
 _KNOWLEDGE = """
 known as materialized (
     select b.lexeme, b.best, b.weights, {idf} as idf
     from terms join brain_terms as b using (lexeme), brain_terms as everything where everything.lexeme = ''
 ),
 by_words as (
-    select id, sum(idf * weight) as words from known, unnest(best, weights) as champion(id, weight) group by id
+    select id, sum(idf * weight) as words from known, unnest(best, weights) as champion(id, weight) group by id order by words desc, id
 ),
 candidates as (
-    (select id from by_words {filtered} order by words desc, id limit :fetch)
+    (select id from by_words {filtered} order by words desc, id limit {fetch})
     {by_meaning}
 ),
 known_found as (
     select {shown} from (
-        select e.*, {score}, (select sum(idf * {weight}) from unnest(e.lexemes) as t join known using (lexeme)) as words
+        select e.*, {score}, (select sum(idf * {weight}) from unnest({asked_for}) as t join known using (lexeme)) as words
         from candidates join brain_entries as e using (id) where e.tenant_id = 'global'
     ) as e order by entry_id
 ),
@@ -209,24 +215,39 @@ knowledge as (
            (select array[min(embedding_model), max(embedding_model)] from brain_entries where tenant_id = 'global') as models
 )"""
 
+# An entry's lexemes but for those that the query lacks, which are most of them: reading a lexeme's places is what costs.
+_ASKED_FOR = "ts_delete(e.lexemes, tsvector_to_array(ts_delete(e.lexemes, array(select lexeme from known))))"
+
 _BY_MEANING = """union (
-    select id from brain_entries where {within} and embedding_model = :model
-    order by cast(embedding as halfvec({size})) <=> cast((select embedding from asked) as halfvec({size})) limit :fetch)"""
+    select id from brain_entries where {within} and embedding_model = {model}
+    order by cast(embedding as halfvec({size})) <=> cast((select embedding from asked) as halfvec({size})) limit {fetch})"""
 
 
-@functools.cache
-def _statement(parts: tuple[str, ...], size: int, one_collection: bool, attributes: bool) -> sa.TextClause:
-    """The statement that gathers the candidates of `parts`; `size` is the query vector's, 0 without one."""
+@functools.lru_cache(64)
+def _statement(
+    parts: tuple[str, ...], size: int, model: str, fetch: int, one_collection: bool, attributes: bool
+) -> sa.TextClause:
+    """The statement that gathers the candidates of `parts`; `size` is the query vector's, 0 without one.
+
+    `model` and `fetch` stand in its text: a plan that serves any values of the parameters could use neither the index of one model's
+    entries nor the knowledge that few rows are wanted.
+    """
     within = "tenant_id = 'global'"
     within += " and collection = :collection" if one_collection else ""
     within += " and attributes @> cast(:attributes as jsonb)" if attributes else ""
     knowledge = _KNOWLEDGE.format(
         idf=ENTRIES_WITH.format(total="everything.entries", entries="b.entries"),
-        filtered=f"join brain_entries using (id) where {within}" if one_collection or attributes else "",
-        by_meaning=_BY_MEANING.format(within=within, size=size) if size else "",
+        filtered=f"where (select true from brain_entries e where e.id = by_words.id and {within})"
+        if one_collection or attributes
+        else "",
+        by_meaning=_BY_MEANING.format(within=within, size=size, model=literal(model), fetch=fetch)
+        if size
+        else "",
+        fetch=fetch,
         shown=_SHOWN,
         score=_SCORE,
         weight=weight("e", "t"),
+        asked_for=_ASKED_FOR,
     )
     chosen = [{"memory": _MEMORY, "knowledge": knowledge}[part] for part in parts]
     columns = ", ".join(f"{part}.found as {part}_found, {part}.models as {part}_models" for part in parts)
@@ -236,7 +257,12 @@ def _statement(parts: tuple[str, ...], size: int, one_collection: bool, attribut
 def _run(connection: Connection, asked: _Asked, *parts: str) -> list[list[dict[str, Any]]]:
     """The candidates of each part (`memory`, `knowledge`) by one statement. Raises MixedModels."""
     statement = _statement(
-        parts, len(asked.embedding or ()), asked.collection not in parts, asked.attributes is not None
+        parts,
+        len(asked.embedding or ()),
+        asked.model,
+        asked.fetch,
+        asked.collection not in parts,
+        asked.attributes is not None,
     )
     values = {
         "user_id": asked.user_id,
@@ -270,8 +296,9 @@ def _ranked(found: Sequence[Mapping[str, Any]], asked: _Asked, *, trace: bool) -
         for row in ordered:
             first.setdefault(row["document"], row)
         ordered = list(first.values())
+    shown = ordered if trace else ordered[: asked.limit]
     candidates = [
-        _candidate(row, rank, surfaced=rank <= asked.limit) for rank, row in enumerate(ordered, start=1)
+        _candidate(row, rank, surfaced=rank <= asked.limit) for rank, row in enumerate(shown, start=1)
     ]
     return SearchResult(candidates[: asked.limit], candidates if trace else [])
 

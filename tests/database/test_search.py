@@ -339,6 +339,30 @@ def test_a_turn_searches_memory_and_knowledge_by_one_statement(brain: Brain) -> 
     assert [c.content for c in found.knowledge.trace] == ["cancel by price"]
 
 
+def test_a_plan_for_any_values_uses_the_index_of_the_model(brain: Brain) -> None:
+    brain.article("price", stage="new")
+    brain.ready()
+    statements: list[str] = []
+    with brain.connection() as connection:
+        event.listen(
+            connection.engine, "before_cursor_execute", lambda _c, _cur, sql, *_: statements.append(sql)
+        )
+        search_brain(
+            connection,
+            user_id=brain.me.user_id,
+            query="price",
+            query_embedding=MODEL.embed(["price"], kind="query")[0],
+            model=MODEL.name,
+            collection="articles",
+            attributes={"stage": "new"},
+        )
+        pieces = statements[0].split("%s")
+        numbered = "".join(f"{piece}${n}" for n, piece in enumerate(pieces[:-1], start=1)) + pieces[-1]
+        connection.exec_driver_sql("set local enable_seqscan = off")
+        plan = connection.exec_driver_sql(f"explain (generic_plan) {numbered}").scalars().all()
+    assert any("ix_brain_entries_embedding_" in line for line in plan), "\n".join(plan)
+
+
 def test_the_two_searches_find_what_each_finds_alone(brain: Brain) -> None:
     for number, axis in enumerate(AXES * 3):
         brain.memory(f"{axis} of mine {number}")
