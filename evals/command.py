@@ -18,7 +18,7 @@ from common.errors import AppError, ConfigError, InvalidRequest
 from common.llm.routing import OFFLINE, ROUTES
 from evals import baselines, report, run
 from evals.case import Result
-from evals.fixture import NOW
+from evals.facts import NOW
 from evals.graders import calibration
 from evals.report import Report
 from evals.run import Worlds

@@ -11,7 +11,7 @@ import pytest
 from evals import bad_providers, command, run
 from evals.case import Case, Result
 from evals.command import environment
-from evals.fixture import NOW
+from evals.facts import NOW
 from evals.providers import SCRIPTED, Honest
 from evals.suite import ChatSuite
 from evals.suites import suites
@@ -94,7 +94,7 @@ def test_without_its_block_in_the_request_a_recall_case_does_not_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     few(monkeypatch, "members-then", "members-now")
-    monkeypatch.setattr("common.advisor.context.recall_block", lambda snapshots, timezone: ("", []))
+    monkeypatch.setattr("common.memory.snapshot_summary.recall_block", lambda snapshots, timezone: ("", []))
     (suite,) = suites(["recall_or_requery"])
     results: list[Result] = []
     with running(NOW, environment("offline")) as system:
