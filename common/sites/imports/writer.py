@@ -14,7 +14,17 @@ from sqlalchemy import Connection
 
 from common.sites.imports.records import Member, MemberRef, Plan, Record, Subscription, Transaction
 from common.sites.imports.references import Known, find_members, plan_stub
-from common.sites.imports.tables import MEMBERS, PLANS, SUBSCRIPTIONS, TRANSACTIONS, Key, Site, Table, columns_of, upsert
+from common.sites.imports.tables import (
+    MEMBERS,
+    PLANS,
+    SUBSCRIPTIONS,
+    TRANSACTIONS,
+    Key,
+    Site,
+    Table,
+    columns_of,
+    upsert,
+)
 from common.text import to_json
 
 _TABLES: dict[type[Record], str] = {
