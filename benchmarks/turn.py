@@ -62,6 +62,7 @@ def _beside(floor: Floor, ours: Ours, turns: int, rounds: int) -> dict[str, Any]
             started, used = time.perf_counter(), time.process_time()
             play(number)
             took[kind].append((time.perf_counter() - started, time.process_time() - used))
+        ours.consume()
         ours.rest()
     return {kind: _figures(pairs[WARM_UP:], took["floor"][WARM_UP:]) for kind, pairs in took.items()}
 

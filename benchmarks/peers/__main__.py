@@ -3,9 +3,9 @@
     make bench-peers        (or: python -m benchmarks.peers [--quick] [--venvs DIR] [--json FILE])
 
 Each loads 10, 100 or 500 turns of history with tool results, the five nearest memories and three summaries, and appends two messages and
-a tool result of 1 KB. Models and embeddings cost nothing. Ours does what a turn of the Advisor does (`benchmarks/ours.py`), which is more, and
-the work of the outbox's consumer. Rounds are shuffled. CPU is the client's and the server's; bytes are those of the write-ahead log;
-statements are counted from the server's log in a run of their own.
+a tool result of 1 KB. Models and embeddings cost nothing. Ours does what a turn of the Advisor does (`benchmarks/ours.py`), which is
+more, and the work of the outbox's consumer. Rounds are shuffled. CPU is the client's and the server's; bytes are those of the
+write-ahead log; statements are counted from the server's log in a run of their own.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def count(place: Stage, venvs: Path) -> dict[str, dict[str, int]]:
 def table(figures: dict[str, Any], counts: dict[str, dict[str, int]]) -> str:
     """The figures as Markdown."""
     lines = [
-        "| earlier turns | | wall ms (quartiles) | × ours | client CPU ms | server CPU ms | CPU × ours | KB written | statements (control) |",
+        "| earlier turns | | wall ms (quartiles) | × ours | client CPU ms | server CPU ms | × ours | KB written | statements (control) |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for length, kinds in figures.items():
