@@ -18,7 +18,6 @@ from sqlalchemy import Connection
 
 from common.accounts import Account, Tier
 from common.config import Settings
-from common.db import set_local
 from common.errors import LimitReached, Unavailable
 from common.llm.types import Stop
 
@@ -281,9 +280,6 @@ def settle_and_reserve(
 ) -> None:
     """Settle one call and reserve the next in one statement. Raises LimitReached when the next is not covered; the caller then
     settles the first with the turn's end."""
-    # Nobody waits for the disk here. What a crash of the server could lose of this moment is the reservation of a call whose turn it cut
-    # off; the first call's then expires as estimated.
-    set_local(connection, {"synchronous_commit": "off"})
     charge, stop = settled
     counts = [charge.given_back(stop), next_charge.reserved(account)]
     counted = connection.execute(
