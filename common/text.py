@@ -38,10 +38,14 @@ def _by_digest(answer: Callable[[str], T]) -> Callable[[str], T]:
 _CONTROL = {c: None for c in range(32) if c not in (9, 10, 13)} | {127: None}
 # Zero-width characters, fillers, directional overrides, the BOM, the deprecated tag characters and variation selectors (but the one that
 # emoji need) hide text from a reader but not from a model.
-_INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f"
-    "\u3164\ufe00-\ufe0e\ufeff\uffa0\U000e0000-\U000e007f\U000e0100-\U000e01ef]"
+_HIDDEN = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f"
+    "\u3164\ufe00-\ufe0e\ufeff\uffa0\U000e0000-\U000e007f\U000e0100-\U000e01ef"
 )
+_INVISIBLE = re.compile(f"[{_HIDDEN}]")
+_SPACES = "\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+# One character that a reader sees: for Python, and as a pattern of JSON Schema.
+VISIBLE = f"[^{_SPACES}{_HIDDEN}]"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -52,6 +56,11 @@ def clean_text(text: str) -> str:
     """
     whole = text if text.isascii() else _SURROGATE.sub("\ufffd", text)
     return whole.translate(_CONTROL)
+
+
+def is_blank(text: str) -> bool:
+    """Whether a reader would see nothing of `text`: spaces, controls and hidden characters alone."""
+    return re.search(VISIBLE, text) is None
 
 
 # A fence is `<data …>` to `</data>`; what could open or close one is defused, not removed, so that nothing left over can join into one.

@@ -29,6 +29,7 @@ from local.app import ACCESS_PATH, JWKS_PATH, LocalApp, LocalServer, function_na
 from local.dispatcher import SCHEDULE, Dispatcher
 from local.issuer import FILES as ISSUER_FILES
 from local.issuer import ISSUER, Issuer
+from local.sign_in import AUTHORIZE_PATH, TOKEN_PATH
 from local.stack import ERASURE_LEDGER, Stack, bring_up_to_date, now, opened
 
 DEFAULT_PORT = 8080
@@ -107,6 +108,8 @@ def _locked(lock: IO[str], tries: int = 20) -> bool:
 def _serve(stack: Stack, port: int) -> None:
     base_url = f"http://127.0.0.1:{port}"
     os.environ |= stack.issuer.settings(base_url + JWKS_PATH)
+    os.environ["MEMBERINTEL_OIDC_AUTHORIZATION_URL"] = AUTHORIZE_PATH
+    os.environ["MEMBERINTEL_OIDC_TOKEN_URL"] = TOKEN_PATH
     os.environ["MEMBERINTEL_LOCAL_DISPATCHER_URL"] = f"{base_url}/local"
     settings.cache_clear()
     config = settings()
@@ -122,7 +125,7 @@ def _serve(stack: Stack, port: int) -> None:
         print(f"MemberIntel is running. Open {console_address(base_url, stack.issuer)}", flush=True)
         print("Ctrl-C stops it; the data stays.", flush=True)
 
-    LocalServer(lambda: LocalApp(dispatcher, stack.issuer.jwks), port, started).run()
+    LocalServer(lambda: LocalApp(dispatcher, stack.issuer, port), port, started).run()
 
 
 def _load_demo(config: Settings) -> None:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from tests.contract.terraform_source import local, resource
@@ -24,15 +25,17 @@ _TOKEN = re.compile(r'\s*(?:("(?:[^"\\]|\\.)*")|(>=|=)|([()])|([A-Za-z_][\w.]*))
 def read_entry(line: str, function: str) -> Entry:
     """The entry that Cloud Logging makes of a line which `function` wrote: special fields become the entry's own, the rest its payload."""
     fields = json.loads(line)
-    severity = fields.pop("severity")
-    return {
-        "severity": severity,
+    entry: Entry = {
+        "severity": fields.pop("severity"),
         "resource": {
             "type": "cloud_run_revision",
             "labels": {"service_name": function.replace("_", "-")},
         },
         "jsonPayload": {k: v for k, v in fields.items() if not k.startswith("logging.googleapis.com/")},
     }
+    if trace := fields.get("logging.googleapis.com/trace"):
+        entry["trace"] = trace
+    return entry
 
 
 def field(entry: Entry, path: str) -> Any:
@@ -114,6 +117,8 @@ def _compare(path: str, operator: str, found: Any, wanted: str) -> bool:
     if found is None:
         return False
     if operator == ">=":
+        if path == "timestamp":
+            return datetime.fromisoformat(found) >= datetime.fromisoformat(wanted)
         if path != "severity":
             raise ValueError(f"no order of {path}")
         return SEVERITIES.index(found) >= SEVERITIES.index(wanted)

@@ -184,6 +184,22 @@ def test_a_job_that_logs_an_error_is_noticed_and_a_turn_that_fails_is_not_taken_
     assert "events_dead_total" in {field(e, "jsonPayload.event") for e in noticed}
 
 
+def test_a_line_names_its_trace_as_cloud_logging_links_it(
+    system: System, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its full name; the turn's own thread as well."""
+    monkeypatch.setenv("MEMBERINTEL_PUBSUB_PROJECT", "p")
+    settings.cache_clear()
+    system.client("chat").post(
+        "/chat",
+        json={"message": "What should I do?"},
+        headers={**system.token(system.owner), "traceparent": f"00-{'a' * 32}-{'b' * 16}-01"},
+    ).get_data()
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {"turns_total", "llm_cost_usd"} <= {line.get("event") for line in lines}
+    assert {line["logging.googleapis.com/trace"] for line in lines} == {f"projects/p/traces/{'a' * 32}"}
+
+
 def test_nothing_that_a_customer_wrote_stands_in_a_line(entries: list[Entry]) -> None:
     assert entries
     assert SECRET not in json.dumps(entries)

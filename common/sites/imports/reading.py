@@ -195,28 +195,27 @@ def rows_of(path: Path, layout: Layout) -> Iterator[RawRow]:
             file.readline()
         before, width = layout.skip_lines + 1, len(layout.header)
         reader = csv.reader(file, delimiter=layout.delimiter, strict=True)
+        line = before + 1
         while True:
-            line = before + reader.line_num + 1
             try:
-                cells = next(reader)
-            except StopIteration:
+                for cells in reader:
+                    text = "".join(cells)
+                    if text and not text.isspace():
+                        too_many = len(cells) > width and any(cell.strip() for cell in cells[width:])
+                        fault = f"{len(cells)} fields under {width} headers" if too_many else None
+                        # What is printable has nothing to clean away; most rows are.
+                        yield RawRow(
+                            line, cells if text.isprintable() else [clean_text(c) for c in cells], fault
+                        )
+                    line = before + reader.line_num + 1
                 return
             except csv.Error:
                 last = before + reader.line_num
-                yield RawRow(
-                    line,
-                    [],
-                    f"broken quotation marks, up to line {last}" if last > line else "broken quotation marks",
-                )
-                continue
+                more = f", up to line {last}" if last > line else ""
+                yield RawRow(line, [], f"broken quotation marks{more}")
+                line = last + 1
             except UnicodeError:
                 raise ImportRefused(f"{path.name}, after line {line}: not {layout.encoding} text.") from None
-            text = "".join(cells)
-            if text and not text.isspace():
-                too_many = len(cells) > width and any(cell.strip() for cell in cells[width:])
-                fault = f"{len(cells)} fields under {width} headers" if too_many else None
-                # What is printable has nothing to clean away; most rows are.
-                yield RawRow(line, cells if text.isprintable() else [clean_text(c) for c in cells], fault)
 
 
 def cells_of(raw: RawRow, header: Sequence[str]) -> dict[str, str]:

@@ -89,24 +89,35 @@ where user_id = :user_id and site_id = :site_id
 def members_of(connection: Connection, site: Site, refs: set[MemberRef]) -> dict[MemberRef, str]:
     """The ids of these people, made where they are not known."""
     found = find_members(connection, site, refs)
-    missing: dict[str, dict[str, Any]] = {}
+    ids = {ref: str(row["id"]) for ref, row in found.items()}
+    made: dict[str, dict[str, Any]] = {}  # by external id
+    made_for: dict[MemberRef, str] = {}
+    by_key: dict[str, str] = {}
     for ref in sorted(refs - found.keys(), key=lambda r: (r.external_id or "", r.email or "")):
-        key = ref.email or ref.external_id or ""
-        missing.setdefault(
-            key,
-            {
-                "external_id": ref.external_id or ref.email,
-                "aliases": None,
-                "email": ref.email,
-                "name": ref.name,
-                "registered_at": None,
-            },
+        external_id = by_key.setdefault(
+            ref.email or ref.external_id or "", ref.external_id or ref.email or ""
         )
-    if missing:
-        made = list({m["external_id"]: m for m in missing.values()}.values())
-        upsert(connection, site, MEMBERS, columns_of(made, MEMBERS.columns))
-        found = find_members(connection, site, refs)
-    return {ref: str(row["id"]) for ref, row in found.items()}
+        made_for[ref] = external_id
+        made[external_id] = {
+            "external_id": external_id,
+            "aliases": None,
+            "email": ref.email,
+            "name": ref.name,
+            "registered_at": None,
+        }
+    if made:
+        upsert(connection, site, MEMBERS, columns_of(list(made.values()), MEMBERS.columns))
+        known = _ids_of(connection, site, list(made))
+        ids |= {ref: known[external_id] for ref, external_id in made_for.items()}
+    return ids
+
+
+def _ids_of(connection: Connection, site: Site, external_ids: list[str]) -> dict[str, str]:
+    rows = connection.execute(
+        sa.text(f"select external_id, cast(id as text) as id from ({_each_by('external_id', 'ids')}) as m"),
+        {"user_id": site.user_id, "site_id": site.site_id, "ids": to_json(external_ids)},
+    )
+    return {row.external_id: row.id for row in rows}
 
 
 def plans_of(connection: Connection, site: Site, refs: set[PlanRef]) -> dict[PlanRef, dict[str, Any]]:

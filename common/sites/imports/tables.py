@@ -31,8 +31,8 @@ class Table:
     kept: frozenset[str] = frozenset()
 
     def statement(self) -> str:
-        """The upsert, which takes each column as a JSON array and returns one JSON object: for the external id of each row that it wrote,
-        whether it was added."""
+        """The upsert, which takes each column as a JSON array (moments in seconds) and returns one JSON object: for the external id of
+        each row that it wrote, whether it was added."""
         names = list(self.columns)
 
         def newer(name: str) -> str:
@@ -56,7 +56,13 @@ def _from_text(name: str, of: str) -> str:
     """SQL for the value that an element of a JSON array wrote as text."""
     if of == "text[]":
         return f"case when {name} is not null then array(select json_array_elements_text(cast({name} as json))) end"
+    if of == "timestamptz":
+        return f"to_timestamp(cast({name} as float8))"  # seconds are written and read in a third of the time of text
     return f"cast({name} as {of})"
+
+
+def _to_json(values: Sequence[Any], of: str) -> str:
+    return to_json([value and value.timestamp() for value in values] if of == "timestamptz" else values)
 
 
 PLANS = Table(
@@ -124,7 +130,7 @@ def upsert(
     changed."""
     if not columns["external_id"]:
         return {}
-    parameters = {name: to_json(columns[name]) for name in table.columns}
+    parameters = {name: _to_json(columns[name], of) for name, of in table.columns.items()}
     written = connection.scalar(
         sa.text(table.statement()), parameters | {"user_id": site.user_id, "site_id": site.site_id}
     )

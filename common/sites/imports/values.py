@@ -71,8 +71,9 @@ def parse_moment(text: str, zone: tzinfo, order: DateOrder | None) -> datetime |
     text = text.strip()
     if _PLAIN.fullmatch(text):
         try:
-            moment = datetime.fromisoformat(text).replace(tzinfo=zone)
-            return moment if zone is UTC else moment.astimezone(UTC)
+            if zone is UTC:
+                return datetime.fromisoformat(text + "+00:00" if len(text) > 10 else text + "T00:00+00:00")
+            return datetime.fromisoformat(text).replace(tzinfo=zone).astimezone(UTC)
         except (ValueError, OverflowError):
             pass  # a zero date, or the forms below say what is wrong with it
     if text.lower() in EMPTY or text.startswith("0000-00-00"):

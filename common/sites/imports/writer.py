@@ -108,8 +108,13 @@ def _write_members(connection: Connection, site: Site, members: list[Member]) ->
     missing and the earlier day of registration, and replaces nothing."""
     if not members:
         return {}
-    _name_stubs(connection, site, MEMBERS, {m.email: m.external_id for m in reversed(members) if m.email})
-    found = find_members(connection, site, [MemberRef(m.external_id, m.email) for m in members])
+    refs = [MemberRef(m.external_id, m.email) for m in members]
+    found = find_members(connection, site, refs)
+    stubs = {row["email"] for row in found.values() if row["external_id"] == row["email"]}
+    if stubs:
+        named = {m.email: m.external_id for m in reversed(members) if m.email and m.email in stubs}
+        _name_stubs(connection, site, MEMBERS, named)
+        found = find_members(connection, site, refs)
     by_email = {row["email"]: row for row in found.values() if row["email"]}
     rows: dict[str, dict[str, Any]] = {}
     lines: dict[str, str] = {}
