@@ -91,6 +91,8 @@ def guard(target: Engine) -> None:
         error = context.original_exception
         if isinstance(error, OSError | pg8000.InterfaceError) or _sqlstate(error)[:3] in _GONE:
             context.is_disconnect = True  # the server is gone, and with it every connection of the pool
+        elif _sqlstate(error) in _OUTDATED:
+            context.is_disconnect = True  # and so are the plans of every other connection
         elif not isinstance(error, pg8000.Error):
             context.is_disconnect = True
             context.invalidate_pool_on_disconnect = False
@@ -98,6 +100,8 @@ def guard(target: Engine) -> None:
 
 # Connection exceptions, and the server's own going: shut down, crashed, starting up.
 _GONE = ("080", "57P")
+# A table has changed so that a prepared statement would give other columns than it did, or the server has forgotten it.
+_OUTDATED = ("0A000", "26000")
 # A deadlock or a serialization failure: this transaction was rolled back for another's sake, and may simply be tried again.
 _IN_EACH_OTHERS_WAY = ("40P01", "40001")
 

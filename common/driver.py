@@ -11,7 +11,7 @@ import functools
 import itertools
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pg8000 import core, dbapi
@@ -28,6 +28,7 @@ def adopt(made: Any) -> Connection:
     """`made`, a connection of pg8000's, as one of ours: the Cloud SQL connector makes no others."""
     made.__class__ = Connection
     made.prepared, made.waiting, made.stale, made.names = OrderedDict(), [], [], itertools.count()
+    made.received, made.at = bytearray(), 0
     return made  # type: ignore[no-any-return]
 
 
@@ -64,6 +65,8 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
     waiting: list[_Request]
     stale: list[bytes]
     names: Iterator[int]
+    received: bytearray
+    at: int
 
     def cursor(self) -> Cursor:
         """A cursor of ours."""
@@ -72,7 +75,7 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
     def begin(self) -> None:
         """Begin a transaction, unless one is open or the connection commits by itself."""
         if not self.autocommit and not self._in_transaction:
-            self.waiting.append(_simple("begin transaction"))
+            self.waiting.append(replace(_simple("begin transaction"), begins=True))
             self._transaction_status = core.IN_TRANSACTION
 
     def later(self, statement: str, values: Sequence[Any]) -> None:
@@ -97,7 +100,41 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
             if self.waiting:
                 self._exchange(self.waiting.pop())
             return super().execute_unnamed(statement, vals, oids, stream)
+        if statement in ("commit", "rollback") and self.waiting and self.waiting[0].begins:
+            self.waiting.clear()  # nothing was asked in it
+            self._transaction_status = core.IDLE
+            return core.Context(statement)
         return self._exchange(self._extended(statement, vals)) if vals else self.execute_simple(statement)
+
+    def handle_messages(self, context: Any) -> None:
+        """Read up to the next ReadyForQuery. Raises the server's error then."""
+        kind = b""
+        while kind != core.READY_FOR_QUERY:
+            start = self.at
+            if len(self.received) - start < 5:
+                self._receive()
+                continue
+            end = start + 1 + int.from_bytes(self.received[start + 1 : start + 5])
+            if len(self.received) < end:
+                self._receive()
+                continue
+            message, self.at = bytes(self.received[start:end]), end
+            kind = message[:1]
+            self.message_types[kind](message[5:], context)
+        if context.error is not None:
+            raise context.error
+
+    def _receive(self) -> None:
+        """More of the answer, in as large pieces as it comes: pg8000 reads each message in two."""
+        try:
+            more = self._usock.recv(65536)
+        except OSError as exc:
+            raise dbapi.InterfaceError("network error") from exc
+        if not more:
+            raise dbapi.InterfaceError("network error")
+        del self.received[: self.at]
+        self.received += more
+        self.at = 0
 
     def _extended(self, statement: str, values: Sequence[Any]) -> _Request:
         bound = self._bound(values)
@@ -179,6 +216,7 @@ class _Request:
     messages: bytes
     context: Any
     prepares: bytes = b""
+    begins: bool = False
 
 
 def _simple(statement: str) -> _Request:
