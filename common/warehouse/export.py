@@ -1,7 +1,8 @@
 """The export: each closed day of a table as one load job into its partition in BigQuery.
 
 A day is loaded whole and replaces what was there, so that a repeat adds nothing; it is noted in `export_days` once it is there, so that a
-crash anywhere leaves it to be loaded again. The last days are loaded again each night, for rows that came late or were erased.
+crash anywhere leaves it to be loaded again. The last days are loaded again each night, for rows that came late or were erased; an older
+one of `entry_performance` when late feedback changed it, for the roll-up takes its note away.
 """
 
 from __future__ import annotations
