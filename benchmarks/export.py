@@ -1,6 +1,6 @@
 """The export of days of 50,000 events, against a bare `COPY … TO STDOUT` of the same rows.
 
-    python -m benchmarks.export [--days 10] [--answers 3334] [--candidates 15] [--rounds 5]
+    python -m benchmarks.export [--quick] [--days 90] [--answers 3334] [--candidates 15] [--rounds 3] [--json FILE]
 
 The export is the real one, through the real client, to a server in a process of its own that counts the rows and throws them away. The
 bare copy is the same statement through the same driver, written to nowhere; psql's is reported beside it.
@@ -8,13 +8,10 @@ bare copy is the same statement through the same driver, written to nowhere; psq
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
-import json
 import os
 import resource
-import statistics
 import subprocess
 import sys
 import time
@@ -27,7 +24,9 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
 from sqlalchemy import Engine
 
-from benchmarks.nightly import DAY, END, filled
+from benchmarks import report
+from benchmarks.nightly import DAY, END, filled, sizes
+from benchmarks.report import Row
 from common.config import Settings
 from common.db import make_engine
 from common.jobs import Run
@@ -95,28 +94,36 @@ def exported(run: Run, warehouse: Warehouse, owner: Engine) -> tuple[float, int]
     return time.perf_counter() - began, int(found["rows"])
 
 
-def main() -> None:
-    """Fill, measure, print JSON."""
-    arguments = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    for name, default in (("days", 10), ("answers", 3334), ("candidates", 15), ("rounds", 5)):
-        arguments.add_argument(f"--{name}", type=int, default=default)
-    asked = arguments.parse_args()
-    rounds: list[dict[str, float]] = []
+def main(argv: list[str] | None = None) -> None:
+    """Fill, measure, publish."""
+    asked = sizes(__doc__, argv, days=90, answers=3334, candidates=15, rounds=3, quick_days=5)
+    began = time.perf_counter()
     with (
         filled(asked.days, asked.answers, asked.candidates) as (settings, server),
         throwing_away() as warehouse,
-        contextlib.redirect_stdout(io.StringIO()),
     ):
-        rounds, rows = measure(settings, server, warehouse, asked.days, asked.rounds)
-    found = {
-        "rows": rows,
-        "rounds": rounds,
-        "share_of_bare_copy_median": statistics.median(r["share_of_bare_copy"] for r in rounds),
-        "largest_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-    }
-    print(json.dumps(found, indent=2))
+        print(f"filled in {time.perf_counter() - began:.0f} s", flush=True)
+        with contextlib.redirect_stdout(io.StringIO()):
+            rounds, rows = measure(settings, server, warehouse, asked.days, asked.rounds)
+    for one in rounds:
+        print(f"{rows:,} rows: {one}", flush=True)
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    report.publish(
+        [
+            report.of(
+                "export, share of the speed of a bare COPY through the driver",
+                [r["share_of_bare_copy"] for r in rounds],
+                "",
+                "≥ 0.7",
+            ),
+            report.of(
+                "export, share of the speed of psql's COPY", [r["share_of_psql_copy"] for r in rounds], ""
+            ),
+            report.of("export, rows a second", [rows / r["export_s"] for r in rounds], ""),
+            Row("export, largest memory of the process", memory, "MB"),
+        ],
+        asked.json,
+    )
 
 
 def measure(
