@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow lint evals lock clean
+.PHONY: help setup run test test-slow test-previous lint evals bench lock clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -28,9 +28,14 @@ test: $(DONE) lint  ## every test but the slow ones
 test-slow: $(DONE)  ## what needs emulators, browsers or long campaigns
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
 
-evals: $(DONE)  ## the labelled suites that exist so far, with the offline model
-	$(BIN)/python -m evals.suites.router.task
-	$(BIN)/python -m evals.suites.wrap_ups.task
+test-previous: $(DONE)  ## the tests of the release before on the schema of this one (PREVIOUS=commit)
+	$(BIN)/python -m tests.previous.run $(PREVIOUS)
+
+evals: $(DONE)  ## the gates of a release, against the offline model: plumbing (ARGS="--provider anthropic" for more)
+	$(BIN)/memberintel evals $(ARGS)
+
+bench: $(DONE)  ## the benchmarks, into benchmarks/RESULTS.md (QUICK=1 only tries them; LOCOMO=DIR has LoCoMo's conversations)
+	$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(if $(LOCOMO),--locomo $(LOCOMO)) $(ARGS)
 
 lint: $(DONE)  ## style, types and the direction of imports
 	$(BIN)/ruff check .

@@ -1,9 +1,10 @@
-"""The import of a large file of payments, against a bare `COPY` of the rows that it became.
+"""The import of large files, against a bare `COPY` of the rows that they became.
 
-    python -m benchmarks.imports [--rows 1000000] [--seed 1]
+    python -m benchmarks.imports [--rows 1000000] [--kinds payments customers subscriptions] [--quick]
 
-The import is the real one as the app role, from the file on disk to the commit. The bare copy writes the same rows into the same table,
-emptied, with its indexes and foreign keys, through the same driver; reading and parsing are not in it. Peak memory is this process's.
+The import is the real one as the app role, from the file on disk to the commit. The bare copy writes the same rows (the people and plans
+that the file names are among them) into the same tables, emptied, with their indexes and foreign keys, through the same driver; reading and
+parsing are not in it. Peak memory is this process's.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ from common.sites.imports.run import FileReport, import_files, open_file
 from local import postgres
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
-_COLUMNS = "id,Created date (UTC),Amount,Amount Refunded,Currency,Captured,Status,Description,Refunded date (UTC),Customer ID"
-HEADER = (*_COLUMNS.split(","), "Customer Description", "Customer Email")
+TABLES = ("memberships", "members", "subscriptions", "transactions")
 PRICES = ("19.00", "29.00", "49.00", "99.00", "290.00", "1,290.00")
 
 
-def write_payments(path: Path, rows: int, *, seed: int = 1) -> None:
-    """A Stripe payments export of two years: a customer for 20 rows, three in a hundred refunded, one in two hundred repeated. Equal
-    for equal arguments."""
+def write_file(path: Path, kind: str, rows: int, *, seed: int = 1) -> None:
+    """A Stripe export of two years, one row in two hundred repeated: of payments, a customer for 20 of them and three in a hundred
+    refunded; of customers; or of subscriptions, one for each customer. Equal for equal arguments."""
     rng = random.Random(seed)
+    header, row_of = KINDS[kind]
     began, step = NOW - timedelta(days=730), timedelta(days=730) / rows
     with path.open("w", encoding="utf-8", newline="") as file:
         out = csv.writer(file)
-        out.writerow(HEADER)
+        out.writerow(header.split(","))
         row: list[str] = []
         for i in range(rows):
             if not row or rng.random() >= 0.005:
-                row = _payment(rng, i, rows, began + i * step)
+                row = row_of(rng, i, rows, began + i * step)
             out.writerow(row)
 
 
@@ -68,6 +69,45 @@ def _payment(rng: random.Random, i: int, rows: int, at: datetime) -> list[str]:
         f"Person {customer}",
         f"person{customer}@club.example",
     ]
+
+
+def _customer(rng: random.Random, i: int, rows: int, at: datetime) -> list[str]:
+    return [f"cus_{i:07}", "", f"Person{i}@Club.example", f"Person {i}", f"{at:%Y-%m-%d %H:%M}", "false"]
+
+
+def _subscription(rng: random.Random, i: int, rows: int, at: datetime) -> list[str]:
+    plan, ended = rng.randrange(6), rng.random() < 0.3
+    return [
+        f"sub_{i:07}",
+        f"cus_{i:07}",
+        f"Person {i}",
+        f"person{i}@club.example",
+        f"price_{plan}",
+        f"Plan {plan}",
+        "1",
+        "usd",
+        "month",
+        PRICES[plan],
+        "canceled" if ended else "active",
+        f"{at:%Y-%m-%d %H:%M}",
+        f"{at:%Y-%m-%d %H:%M}",
+        f"{at + timedelta(days=60):%Y-%m-%d %H:%M}" if ended else "",
+    ]
+
+
+KINDS: dict[str, tuple[str, Callable[[random.Random, int, int, datetime], list[str]]]] = {
+    "payments": (
+        "id,Created date (UTC),Amount,Amount Refunded,Currency,Captured,Status,Description,Refunded date (UTC),Customer ID,"
+        "Customer Description,Customer Email",
+        _payment,
+    ),
+    "customers": ("id,Description,Email,Name,Created (UTC),Delinquent", _customer),
+    "subscriptions": (
+        "id,Customer ID,Customer Description,Customer Email,Plan,Product,Quantity,Currency,Interval,Amount,Status,Created (UTC),"
+        "Start (UTC),Ended At (UTC)",
+        _subscription,
+    ),
+}
 
 
 def add_site(superuser: Engine) -> tables.Site:
@@ -97,18 +137,23 @@ def imported(app: Engine, site: tables.Site, path: Path, progress: Callable[[int
         return import_files(connection, site, [file], NOW, progress=lambda _, rows: progress(rows))[0]
 
 
-def copied(superuser: Engine, path: Path) -> int:
-    """Write the rows of `transactions` to `path` and empty the table; returns their number."""
-    with superuser.begin() as connection, path.open("wb") as out:
-        count = copy_out(connection, "copy (select * from transactions) to stdout", out)
-        connection.execute(sa.text("truncate transactions"))
+def copied(superuser: Engine, folder: Path) -> int:
+    """Write the site's rows to files in `folder` and empty their tables; returns their number."""
+    count = 0
+    with superuser.begin() as connection:
+        for table in TABLES:
+            with (folder / table).open("wb") as out:
+                count += copy_out(connection, f"copy (select * from {table}) to stdout", out)
+        connection.execute(sa.text(f"truncate {', '.join(TABLES)}, site_imports"))
     return count
 
 
-def copied_back(superuser: Engine, path: Path) -> None:
+def copied_back(superuser: Engine, folder: Path) -> None:
     """The bare copy."""
-    with superuser.begin() as connection, path.open("rb") as rows:
-        connection.connection.cursor().execute("copy transactions from stdin", stream=rows)  # type: ignore[call-arg]
+    with superuser.begin() as connection:
+        for table in TABLES:
+            with (folder / table).open("rb") as rows:
+                connection.connection.cursor().execute(f"copy {table} from stdin", stream=rows)  # type: ignore[call-arg]
 
 
 def peak_mb() -> float:
@@ -121,8 +166,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--quick", action="store_true", help="20,000 rows: whether it runs, no figure to keep"
+    )
     arguments = parser.parse_args()
+    rows = 20_000 if arguments.quick else arguments.rows
     with (
         tempfile.TemporaryDirectory(prefix="memberintel-bench-") as name,
         postgres.server(Path(name), durable=False) as server,
@@ -133,14 +183,15 @@ def main() -> None:
         config = Settings(database_url=server.url(), statement_timeout_ms=3_600_000)
         migrations.migrate(make_engine(config, "owner"))
         superuser = sa.create_engine(server.url())
-        measure(make_engine(config, "app"), superuser, add_site(superuser), folder, arguments)
+        app, site = make_engine(config, "app"), add_site(superuser)
+        for kind in arguments.kinds:
+            file = folder / f"{kind}.csv"
+            write_file(file, kind, rows, seed=arguments.seed)
+            measure(app, superuser, site, file)
 
 
-def measure(
-    app: Engine, superuser: Engine, site: tables.Site, folder: Path, arguments: argparse.Namespace
-) -> None:
-    file = folder / "payments.csv"
-    write_payments(file, arguments.rows, seed=arguments.seed)
+def measure(app: Engine, superuser: Engine, site: tables.Site, file: Path) -> None:
+    """Import `file` into the empty site, copy what it became, print both, and leave the site empty."""
     before = peak_mb()
 
     def progress(rows: int) -> None:
@@ -151,16 +202,17 @@ def measure(
     report = imported(app, site, file, progress)
     importing = time.perf_counter() - began
     grown = peak_mb() - before
-    count = copied(superuser, folder / "rows.copy")
+    count = copied(superuser, file.parent)
     began = time.perf_counter()
-    copied_back(superuser, folder / "rows.copy")
+    copied_back(superuser, file.parent)
     copying = time.perf_counter() - began
-    print(f"{report.read:,} rows read: {report.added:,} added, {report.unchanged:,} unchanged")
+    copied(superuser, file.parent)
+    print(f"{file.stem}: {report.read:,} rows read, {report.added:,} added, {report.unchanged:,} unchanged")
     print(
-        f"import of {count:,} transactions: {importing:.1f} s, {count / importing:,.0f} a second, {grown:.0f} MB more memory"
+        f"  import of {count:,} rows: {importing:.1f} s, {count / importing:,.0f} a second, {grown:.0f} MB more memory"
     )
-    print(f"bare COPY of the same rows: {copying:.1f} s, {count / copying:,.0f} a second")
-    print(f"the import runs at {copying / importing:.0%} of the bare copy's speed (must: 33 %)")
+    print(f"  bare COPY of the same rows: {copying:.1f} s, {count / copying:,.0f} a second")
+    print(f"  the import runs at {copying / importing:.0%} of the bare copy's speed (must: 33 %)")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from common import rate_limit
 from common.auth import Identity
 from common.config import Settings
-from common.db import error_name, transaction
+from common.db import error_name, set_local, transaction
 from common.erasure_ledger import ledger
 from common.errors import Forbidden, Unauthenticated
 
@@ -33,7 +33,6 @@ class Account:
     tier: Tier
 
 
-_PROVE = sa.text("select set_config('app.issuer', :issuer, true), set_config('app.subject', :subject, true)")
 # The policy shows a user to whoever proves this identity; setting app.user_id and counting the request in the same statement saves
 # two round trips.
 _ENTER = sa.text(f"""
@@ -75,7 +74,7 @@ def count_refused(identity: Identity, config: Settings, now: datetime) -> None:
 
 def _find(connection: Connection, identity: Identity, now: datetime, requests: int = 1) -> Row[Any] | None:
     who = {"issuer": identity.issuer, "subject": identity.subject}
-    connection.execute(_PROVE, who)
+    set_local(connection, {f"app.{claim}": value for claim, value in who.items()})
     try:
         return connection.execute(
             _ENTER, {**who, "minute": rate_limit.minute_of(now), "more": requests}

@@ -9,12 +9,13 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
-
-import jwt
+from typing import TYPE_CHECKING, Any
 
 from common.config import Settings
 from common.errors import Forbidden, Unauthenticated, Unavailable
+
+if TYPE_CHECKING:
+    import jwt
 
 # Asymmetric only: with a shared-secret algorithm allowed, the public key would serve to sign.
 _ALGORITHMS = ["RS256", "ES256"]
@@ -75,6 +76,11 @@ def internal(authorization: str | None, config: Settings) -> str:
     return email
 
 
+def preload(config: Settings) -> None:
+    """Import what checks tokens ahead of the first request."""
+    import jwt  # noqa: F401
+
+
 def _bearer(authorization: str | None) -> str:
     scheme, _, token = (authorization or "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
@@ -84,6 +90,8 @@ def _verify(token: str, issuer: str, audience: str, jwks_url: str) -> dict[str, 
     # Without an issuer or audience PyJWT would skip that check, so a missing setting must refuse, not allow.
     if not (token and issuer and audience and jwks_url):
         raise Unauthenticated()
+    import jwt  # with all of cryptography: a tenth of a start, and nobody is checked before the first request
+
     try:
         key = _keys(jwks_url).get_signing_key_from_jwt(token)
         claims: dict[str, Any] = jwt.decode(
@@ -105,4 +113,6 @@ def _verify(token: str, issuer: str, audience: str, jwks_url: str) -> dict[str, 
 @functools.cache
 def _keys(url: str) -> jwt.PyJWKClient:
     """One client an address: it caches the keys and looks again, at intervals, for a key it does not know."""
+    import jwt
+
     return jwt.PyJWKClient(url, cache_jwk_set=True, lifespan=300, timeout=5)

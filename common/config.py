@@ -22,7 +22,8 @@ _UNPREFIXED = {"anthropic_api_key": "ANTHROPIC_API_KEY", "anthropic_base_url": "
 class Settings(BaseModel):
     """Every setting of the running system. The README's table and `terraform/` name the same ones; a test compares them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Deferred: compiling fifty checks takes longer than importing most modules, and only `settings()` needs them.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     environment: Literal["local", "dev", "staging", "prod"] = Field(
         "local", description="Which environment this is"
@@ -40,8 +41,14 @@ class Settings(BaseModel):
     statement_timeout_ms: int = Field(30_000, ge=100, description="Longest statement")
 
     oidc_issuer: str = Field("", description="Issuer of customers' ID tokens")
-    oidc_audience: str = Field("", description="Audience of customers' ID tokens")
+    oidc_audience: str = Field(
+        "", description="Audience of customers' ID tokens: the client id of the console"
+    )
     oidc_jwks_url: str = Field("", description="Where the issuer publishes its keys")
+    oidc_authorization_url: str = Field(
+        "", description="The issuer's sign-in page, for the console; empty: it offers no sign-in"
+    )
+    oidc_token_url: str = Field("", description="Where the console gives a code for an ID token")
     first_login: Literal["refuse", "create_free"] = Field(
         "refuse", description="What an unknown customer's first login does"
     )
@@ -117,6 +124,10 @@ class Settings(BaseModel):
     def _consistent(self) -> Settings:
         if self.environment != "local" and not self.pubsub_project:
             raise ValueError(f"{variable('pubsub_project')} is needed where environment is not local")
+        if bool(self.oidc_authorization_url) != bool(self.oidc_token_url):
+            raise ValueError(
+                f"{variable('oidc_authorization_url')} and {variable('oidc_token_url')} go together"
+            )
         return self
 
 

@@ -34,7 +34,9 @@ class LeaseLost(Conflict):
 @dataclass(frozen=True)
 class TurnRequest:
     """What a client asks for, checked. `conversation_id` is ours, `client_id` the client's own name for a conversation; with neither
-    a new one begins. `regenerate` asks for another answer to the last message, which supersedes the one there is."""
+    a new one begins. `replaces` is an earlier message of the customer's, by our id or its turn's: it is answered anew, with another text if
+    that was edited, and what followed it is superseded. `regenerate` takes its text as it is stored, and the last message where `replaces`
+    is not known."""
 
     message: str
     turn_id: str
@@ -44,16 +46,18 @@ class TurnRequest:
     remember: bool | None = None
     end_session: bool = False
     regenerate: bool = False
+    replaces: str | None = None
 
     def body_hash(self) -> str:
         """Equal for a repeat of the same request; another body under the same turn id is refused."""
         ids = [str(self.conversation_id or ""), self.client_id, str(self.site_id or "")]
-        return canonical_hash([self.message, *ids, self.regenerate])
+        return canonical_hash([self.message, *ids, self.regenerate, self.replaces])
 
 
 @dataclass(frozen=True)
 class BegunTurn:
-    """A turn whose message and lease are committed. `version` is the conversation's before it: what caches are keyed by."""
+    """A turn whose message and lease are committed. `version` is the conversation's before it: what caches are keyed by. `again` answers a
+    message that was there; `edited_from` is the position from which on its own message replaces what was said."""
 
     account: Account
     turn_id: uuid.UUID
@@ -68,9 +72,15 @@ class BegunTurn:
     remember: bool
     version: int
     started_at: datetime
-    regenerate: bool = False
+    again: bool = False
+    edited_from: int | None = None
     end_session: bool = False
     new_message: bool = True
+
+    @property
+    def continues(self) -> bool:
+        """Whether the turn follows all that was said before it."""
+        return self.new_message and self.edited_from is None
 
     @property
     def timezone(self) -> str:

@@ -1,6 +1,6 @@
 """The database: one engine a process and role, transactions scoped to a user, and the guard against pg8000's loss of step.
 
-The only module that knows pg8000 or the Cloud SQL connector.
+The only module that knows the driver or the Cloud SQL connector.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, Protocol, TypeVar
 
 import pg8000
@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
 from sqlalchemy.engine.interfaces import ExceptionContext
 
+from common import driver
 from common.config import Settings, settings, variable
 from common.errors import ConfigError, NotFound, Unavailable
 
@@ -67,10 +68,16 @@ def make_engine(config: Settings, role: Role, *, pool_size: int | None = None) -
         except sa.exc.ArgumentError:
             raise ConfigError(f"{variable('database_url')} is no SQLAlchemy URL.") from None
         made = sa.create_engine(
-            url, connect_args={"startup_params": startup, "application_name": name}, **options
+            url, creator=connecting(url, startup_params=startup, application_name=name), **options
         )
     guard(made)
     return made
+
+
+def connecting(url: sa.URL, **more: Any) -> Callable[[], driver.Connection]:
+    """What makes a connection of ours to `url`."""
+    where = {**url.translate_connect_args(username="user"), **url.query, **more}
+    return lambda: driver.connect(**where)
 
 
 def guard(target: Engine) -> None:
@@ -113,11 +120,18 @@ def _connector() -> Any:
     return Connector(refresh_strategy="lazy")
 
 
+def preload(config: Settings) -> None:
+    """Import the Cloud SQL connector, where the settings name an instance, ahead of the first connection."""
+    if config.cloud_sql_instance:
+        with _connector_lock:
+            _connector()
+
+
 def _cloud_sql(config: Settings, name: str, startup: dict[str, str]) -> Any:
     def connect() -> Any:
         with _connector_lock:
             connector = _connector()
-        return connector.connect(
+        made = connector.connect(
             config.cloud_sql_instance,
             "pg8000",
             user=config.cloud_sql_user,
@@ -127,6 +141,7 @@ def _cloud_sql(config: Settings, name: str, startup: dict[str, str]) -> Any:
             application_name=name,
             startup_params=startup,
         )
+        return driver.adopt(made)
 
     return connect
 
@@ -138,7 +153,7 @@ def transaction(role: Role, *, source: Engine | None = None) -> Iterator[Connect
     chosen = source or engine(role)
     try:
         connection = chosen.connect()
-    except (sa.exc.TimeoutError, sa.exc.InterfaceError, sa.exc.OperationalError, OSError) as exc:
+    except (sa.exc.TimeoutError, sa.exc.DBAPIError, OSError) as exc:
         raise Unavailable() from exc
     with connection, connection.begin():
         yield connection
@@ -202,7 +217,15 @@ def in_user_transaction(
 
 def set_user(connection: Connection, user_id: uuid.UUID) -> None:
     """Scope the rest of this transaction to `user_id`. It ends with the transaction (`true`), so that it cannot reach the next one."""
-    connection.execute(sa.text("select set_config('app.user_id', :user_id, true)"), {"user_id": str(user_id)})
+    set_local(connection, {"app.user_id": str(user_id)})
+
+
+def set_local(connection: Connection, values: Mapping[str, str]) -> None:
+    """Set what is named for the rest of this transaction. It goes with the transaction's next statement: no round trip of its own."""
+    calls = ", ".join(f"set_config(${2 * n + 1}, ${2 * n + 2}, true)" for n in range(len(values)))
+    opened = connection.connection.driver_connection
+    assert isinstance(opened, driver.Connection), "an engine by make_engine"
+    opened.later(f"select {calls}", [part for pair in values.items() for part in pair])
 
 
 class Writer(Protocol):

@@ -133,6 +133,11 @@ SETTLE = """
 """
 
 
+_SETTLE_AND_RESERVE = sa.text(
+    f"with settled as ({SETTLE}), charged as ({RESERVE}), counted as ({COUNT}) select counter from counted"
+)
+
+
 def counting(account: Account, counts: Sequence[Count]) -> dict[str, Any]:
     """The parameters of `COUNT`. Amounts for the same counter and period are added up: a row can change once in a statement."""
     merged: dict[tuple[str, date], Count] = {}
@@ -278,10 +283,7 @@ def settle_and_reserve(
     charge, stop = settled
     counts = [charge.given_back(stop), next_charge.reserved(account)]
     counted = connection.execute(
-        sa.text(f"""
-            with settled as ({SETTLE}), charged as ({RESERVE}), counted as ({COUNT})
-            select counter from counted
-        """),
+        _SETTLE_AND_RESERVE,
         {
             "user_id": account.user_id,
             "turn_id": turn_id,

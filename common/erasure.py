@@ -7,27 +7,28 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import sqlalchemy as sa
-from pydantic import BaseModel, Field
+from pydantic import Field
 from sqlalchemy import Connection, Engine
 
 from common.config import Settings
 from common.db import retried, transaction, user_transaction
 from common.erasure_ledger import Ledger, ledger
 from common.errors import ConfigError, NotFound, Unavailable
+from common.shapes import Shape
 from common.warehouse.bigquery import warehouse
 
 # Cascades over years of a large site's data take longer than a turn's statement may.
 SECONDS = 110
 
 
-class Erased(BaseModel):
+class Erased(Shape):
     """What became of a table: the rows that were deleted, and those found afterwards that still hold something of the user."""
 
     deleted: int
     left: int
 
 
-class Receipt(BaseModel):
+class Receipt(Shape):
     """The receipt of an erasure. A table of BigQuery is named `bigquery.<table>`."""
 
     erased_at: datetime

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from flask import Request, Response
+from flask import Request, Response, current_app, has_app_context
+from flask import request as flask_request
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 from werkzeug.exceptions import MethodNotAllowed as WrongMethod
 from werkzeug.exceptions import NotFound as NoRoute
@@ -100,6 +101,8 @@ class Endpoints:
     def __init__(self) -> None:
         self.routes: list[Endpoint] = []
         self._map: Map | None = None
+        if has_app_context():  # functions-framework loads a function within its application's context
+            current_app.register_error_handler(404, self._unrouted)
 
     def route(
         self, method: str, path: str, *, gate: Gate, max_body: int = MAX_BODY_BYTES
@@ -115,8 +118,8 @@ class Endpoints:
 
     def answer(self, request: Request) -> Response:
         """The response to `request`, whatever happens: errors become problem documents, and only unexpected ones are logged."""
-        log.set_trace(_trace_of(request))
         config = settings()
+        log.set_trace(_trace_of(request, config))
         try:
             preflight = request.method == "OPTIONS"
             response = Response(status=204) if preflight else self._dispatch(request, config)
@@ -130,6 +133,10 @@ class Endpoints:
             log.write_exception("request failed", exc, status=500)
             response = problem(AppError())
         return _finish(response, request, config)
+
+    def _unrouted(self, _exc: HTTPException) -> Response:
+        """The problem document for a path that the framework's own routes do not take: one with a line break."""
+        return _finish(problem(NotFound()), flask_request, settings())
 
     def _dispatch(self, request: Request, config: Settings) -> Response:
         endpoint, params = self._match(request)
@@ -282,8 +289,11 @@ def _finish(response: Response, request: Request, config: Settings) -> Response:
     return response
 
 
-def _trace_of(request: Request) -> dict[str, str]:
+def _trace_of(request: Request, config: Settings) -> dict[str, str]:
+    """The request's trace as Cloud Logging links it: by its full name, which has the project in it."""
     if match := _TRACEPARENT.match(request.headers.get("traceparent", "")):
         trace, span = match.groups()
+        if config.pubsub_project:
+            trace = f"projects/{config.pubsub_project}/traces/{trace}"
         return {"logging.googleapis.com/trace": trace, "logging.googleapis.com/spanId": span}
     return {}

@@ -7,18 +7,45 @@ import hashlib
 import json
 import math
 import re
+import secrets
 import unicodedata
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 MAX_JSON_DEPTH = 64
+T = TypeVar("T")
+
+
+def _by_digest(answer: Callable[[str], T]) -> Callable[[str], T]:
+    """`answer`, which is asked of the same texts turn after turn, with its answers kept. Of a text only a digest is kept, by a key of this
+    process's own: nobody's words stay in memory when they have been deleted."""
+    key, known, most = secrets.token_bytes(32), dict[bytes, T](), 20_000
+
+    @functools.wraps(answer)
+    def ask(text: str) -> T:
+        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), key=key, digest_size=16).digest()
+        found = known.get(digest)
+        if found is None:
+            found = answer(text)
+            if len(known) >= most:
+                known.clear()
+            known[digest] = found
+        return found
+
+    return ask
+
 
 _CONTROL = {c: None for c in range(32) if c not in (9, 10, 13)} | {127: None}
 # Zero-width characters, fillers, directional overrides, the BOM, the deprecated tag characters and variation selectors (but the one that
 # emoji need) hide text from a reader but not from a model.
-_INVISIBLE = re.compile(
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f"
-    "\u3164\ufe00-\ufe0e\ufeff\uffa0\U000e0000-\U000e007f\U000e0100-\U000e01ef]"
+_HIDDEN = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f"
+    "\u3164\ufe00-\ufe0e\ufeff\uffa0\U000e0000-\U000e007f\U000e0100-\U000e01ef"
 )
+_INVISIBLE = re.compile(f"[{_HIDDEN}]")
+_SPACES = "\u0000-\u0020\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+# One character that a reader sees: for Python, and as a pattern of JSON Schema.
+VISIBLE = f"[^{_SPACES}{_HIDDEN}]"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -27,7 +54,13 @@ def clean_text(text: str) -> str:
 
     A lone surrogate would desynchronise a pg8000 connection; `common.db` guards against it a second time.
     """
-    return _SURROGATE.sub("\ufffd", text).translate(_CONTROL)
+    whole = text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+    return whole.translate(_CONTROL)
+
+
+def is_blank(text: str) -> bool:
+    """Whether a reader would see nothing of `text`: spaces, controls and hidden characters alone."""
+    return re.search(VISIBLE, text) is None
 
 
 # A fence is `<data …>` to `</data>`; what could open or close one is defused, not removed, so that nothing left over can join into one.
@@ -39,12 +72,27 @@ _SPECIAL_TOKEN = re.compile(r"<\|[^|>\n]{0,40}\|>|\[/?INST\]|<</?SYS>>", re.IGNO
 def sanitise(text: str, limit: int = 20_000) -> str:
     """`text` as it may stand in a later prompt: nothing invisible, no fence, role or special-token marker that could end its
     quotation, secrets masked, at most `limit` characters. Sanitising twice changes nothing."""
-    visible = _INVISIBLE.sub("", clean_text(unicodedata.normalize("NFC", text)))
+    quoted = text if _is_sane(text) else _sanitised(text)
+    return quoted if len(quoted) <= limit else quoted[: limit - 1].rstrip() + "…"
+
+
+@_by_digest
+def _is_sane(text: str) -> bool:
+    return _sanitised(text) == text
+
+
+def _sanitised(text: str) -> str:
+    visible = _visible(text)
     # What is removed or masked may have stood between halves of another.
     while (safer := _SPECIAL_TOKEN.sub("", mask_secrets(visible))) != visible:
         visible = safer
-    quoted = _ROLE.sub(r"\1\2\3" + "\u2236", _FENCE.sub("\u2039", visible))
-    return quoted if len(quoted) <= limit else quoted[: limit - 1].rstrip() + "…"
+    return _ROLE.sub(r"\1\2\3" + "\u2236", _FENCE.sub("\u2039", visible))
+
+
+def _visible(text: str) -> str:
+    """`text` in its composed form without what a reader does not see."""
+    clean = clean_text(unicodedata.normalize("NFC", text))
+    return clean if clean.isascii() else _INVISIBLE.sub("", clean)
 
 
 # Keys that say by their shape whose they are. High entropy alone is no sign: ids of messages, members and payments look like it too.
@@ -69,9 +117,14 @@ _NAMED = re.compile(
        (?=[^\s"'\]]{0,80}[\d!#$%&*+?^~])([^\s"'<>\[\],;@]{6,})""",
     re.IGNORECASE | re.VERBOSE,
 )
-# Thirteen to nineteen digits as cards write them, in one piece or in their groups.
+# The same names in a text without case: quickly looked for, and most texts have none.
+_NAME = re.compile(
+    "bearer|://|passwor[dt]|passwd|pwd|contraseña|mot de passe|senha|secret|api[_ -]?key|access[_ -]?token|auth[_ -]?token"
+)
+# Thirteen to nineteen digits as cards write them, in one piece or in their groups. It begins with a digit, not with what must not be
+# before it, for that is fast to look for.
 _CARD = re.compile(
-    r"(?<![\d.,])(?:\d{13,19}|\d{4}([ \u00a0-])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|\d{4}[ \u00a0-]\d{6}[ \u00a0-]\d{4,5})(?![\d])"
+    r"\d(?<![\d.,]\d)(?:\d{12,18}|\d{3}([ \u00a0-])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|\d{3}[ \u00a0-]\d{6}[ \u00a0-]\d{4,5})(?![\d])"
 )
 _ISSUED = re.compile(r"4(?:.{15}|.{18})|(?:5[1-5]|2[2-7]|6.).{14}|3[47].{13}|3[068].{12}|6.{15,18}")
 SECRET_MARK, CARD_MARK = "[secret removed]", "[card number removed]"
@@ -81,7 +134,8 @@ def mask_secrets(text: str) -> str:
     """`text` with marks in the place of keys, tokens, passwords that are called so, and card numbers. Other long numbers stay."""
     for pattern in (_PRIVATE_KEY, _KEYS):
         text = pattern.sub(SECRET_MARK, text)
-    text = _NAMED.sub(lambda found: found[1] + SECRET_MARK, text)
+    if _NAME.search(text.casefold()):
+        text = _NAMED.sub(lambda found: found[1] + SECRET_MARK, text)
     return _CARD.sub(lambda found: CARD_MARK if _is_card(found[0]) else found[0], text)
 
 
@@ -101,7 +155,7 @@ def fenced(name: str, text: str) -> str:
 
 def one_line(text: str, limit: int) -> str:
     """`text` as at most `limit` characters on one line, invisible characters dropped, cut with an ellipsis."""
-    flat = " ".join(_INVISIBLE.sub("", clean_text(unicodedata.normalize("NFC", text))).split())
+    flat = " ".join(_visible(text).split())
     return flat if len(flat) <= limit else flat[: limit - 1].rstrip() + "…"
 
 
@@ -150,6 +204,7 @@ def _encoder() -> Any:
     return bpe.openai.cl100k_base()
 
 
+@_by_digest
 def plain_tokens(text: str) -> int:
     """How many tokens a common vocabulary (cl100k) makes of `text`; half its UTF-8 bytes where that is not installed."""
     encoder = _encoder()

@@ -1,5 +1,5 @@
 """All functions behind one address, each made by functions-framework from the folder that is deployed; beside them, under `/local`, what
-stands for Google and Cloudflare: the topics, the issuer's public keys, and Access, which turns a browser's cookie into an assertion."""
+stands for others: the topics, the issuer's public keys and its sign-in, and Access, which turns a browser's cookie into an assertion."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from gunicorn.app.base import BaseApplication
 from werkzeug.http import dump_cookie, parse_cookie
 
 from local.dispatcher import Dispatcher
+from local.issuer import Issuer
 from local.postgres import die_with_parent
+from local.sign_in import AUTHORIZE_PATH, TOKEN_PATH, SignIn
 
 ROOT = Path(__file__).resolve().parent.parent
 FUNCTIONS = ROOT / "functions"
@@ -35,9 +37,10 @@ def function_names() -> list[str]:
 class LocalApp:
     """A WSGI application that hands each request to the function that the load balancer would choose."""
 
-    def __init__(self, dispatcher: Dispatcher, jwks: Path) -> None:
+    def __init__(self, dispatcher: Dispatcher, issuer: Issuer, port: int) -> None:
         self._dispatcher = dispatcher
-        self._jwks = jwks.read_bytes()
+        self._jwks = issuer.jwks.read_bytes()
+        self._sign_in = SignIn(issuer, port)
         self._apps: dict[str, WSGI] = {
             name: functions_framework.create_app("main", str(FUNCTIONS / name / "main.py")).wsgi_app
             for name in function_names()
@@ -49,7 +52,11 @@ class LocalApp:
             start_response("200 OK", [("Content-Type", "application/json")])
             return [self._jwks]
         if path == ACCESS_PATH:
-            return _sign_in(environ, start_response)
+            return _let_in(environ, start_response)
+        if path == AUTHORIZE_PATH:
+            return self._sign_in.authorize(environ, start_response)
+        if path == TOKEN_PATH:
+            return self._sign_in.token(environ, start_response)
         if path.startswith("/local/topics/") and environ["REQUEST_METHOD"] == "POST":
             return self._publish(path.removeprefix("/local/topics/"), environ, start_response)
         function = self._function(path)
@@ -76,7 +83,7 @@ class LocalApp:
         return []
 
 
-def _sign_in(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+def _let_in(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
     """Keep the assertion of the address in a cookie that only `/admin` gets, and go there."""
     (assertion,) = parse_qs(environ.get("QUERY_STRING", "")).get("assertion", [""])[:1]
     cookie = dump_cookie(_ACCESS_COOKIE, assertion, path="/admin", httponly=True, samesite="Strict")
@@ -104,6 +111,7 @@ class LocalServer(BaseApplication):  # type: ignore[misc]
             "timeout": 0,
             "graceful_timeout": 5,
             "loglevel": "error",
+            "limit_request_line": 0,
             "control_socket_disable": True,
             "post_fork": lambda _arbiter, _worker: die_with_parent(),
             "post_worker_init": lambda _worker: started(),

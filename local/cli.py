@@ -10,10 +10,12 @@ from pathlib import Path
 from common.errors import AppError
 from local import (
     commands_accounts,
+    commands_evals,
     commands_knowledge,
     commands_look,
     commands_run,
     commands_site,
+    commands_smoke,
     commands_warehouse,
 )
 from local.stack import DEFAULT_DATA
@@ -21,9 +23,11 @@ from local.stack import DEFAULT_DATA
 GROUPS = (
     commands_run,
     commands_accounts,
+    commands_evals,
     commands_site,
     commands_knowledge,
     commands_look,
+    commands_smoke,
     commands_warehouse,
 )
 

@@ -15,7 +15,7 @@ from local.issuer import ISSUER
 from local.stack import now, opened
 
 
-def add_parsers(subparsers: argparse._SubParsersAction) -> None:
+def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The subcommands of this group."""
     tenant = subparsers.add_parser("tenant", help="add a tenant").add_subparsers(required=True, metavar="add")
     add = tenant.add_parser("add", help="a new tenant; prints its id")

@@ -20,7 +20,7 @@ from local.stack import now, opened
 NOBODY = uuid.UUID(int=0)  # the knowledge base is open to all; no customer is looked at
 
 
-def add_parsers(subparsers: argparse._SubParsersAction) -> None:
+def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The subcommands of this group."""
     fill = subparsers.add_parser("ingest", help="make the knowledge base equal to a folder of articles")
     fill.add_argument(

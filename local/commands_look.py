@@ -22,7 +22,7 @@ from common.text import clean_text
 from local.stack import opened
 
 
-def add_parsers(subparsers: argparse._SubParsersAction) -> None:
+def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The subcommands of this group."""
     route = subparsers.add_parser("route", help="where a query would go, with the reasons, as JSON")
     asked = route.add_mutually_exclusive_group(required=True)

@@ -16,24 +16,26 @@ from typing import IO
 
 import sqlalchemy as sa
 
-from common import db
+from common import auth, db, warm_up
 from common.config import Settings, settings
 from common.errors import AppError
 from common.knowledge import ingest
 from common.knowledge.embeddings import embedder
 from common.llm import call as llm
+from common.migrations.roles import make_roles
 from common.text import to_json
 from local import demo, postgres
 from local.app import ACCESS_PATH, JWKS_PATH, LocalApp, LocalServer, function_names
 from local.dispatcher import SCHEDULE, Dispatcher
 from local.issuer import FILES as ISSUER_FILES
 from local.issuer import ISSUER, Issuer
+from local.sign_in import AUTHORIZE_PATH, TOKEN_PATH
 from local.stack import ERASURE_LEDGER, Stack, bring_up_to_date, now, opened
 
 DEFAULT_PORT = 8080
 
 
-def add_parsers(subparsers: argparse._SubParsersAction) -> None:
+def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The subcommands of this group."""
     run = subparsers.add_parser("run", help="start the whole system on the embedded PostgreSQL")
     run.add_argument(
@@ -106,6 +108,8 @@ def _locked(lock: IO[str], tries: int = 20) -> bool:
 def _serve(stack: Stack, port: int) -> None:
     base_url = f"http://127.0.0.1:{port}"
     os.environ |= stack.issuer.settings(base_url + JWKS_PATH)
+    os.environ["MEMBERINTEL_OIDC_AUTHORIZATION_URL"] = AUTHORIZE_PATH
+    os.environ["MEMBERINTEL_OIDC_TOKEN_URL"] = TOKEN_PATH
     os.environ["MEMBERINTEL_LOCAL_DISPATCHER_URL"] = f"{base_url}/local"
     settings.cache_clear()
     config = settings()
@@ -117,11 +121,11 @@ def _serve(stack: Stack, port: int) -> None:
 
     def started() -> None:
         dispatcher.start()
-        llm.preload(config)
+        warm_up.begin(settings, auth.preload, llm.preload)
         print(f"MemberIntel is running. Open {console_address(base_url, stack.issuer)}", flush=True)
         print("Ctrl-C stops it; the data stays.", flush=True)
 
-    LocalServer(lambda: LocalApp(dispatcher, stack.issuer.jwks), port, started).run()
+    LocalServer(lambda: LocalApp(dispatcher, stack.issuer, port), port, started).run()
 
 
 def _load_demo(config: Settings) -> None:
@@ -194,8 +198,10 @@ def trigger_function(arguments: argparse.Namespace) -> int:
 
 
 def migrate_database(arguments: argparse.Namespace) -> int:
-    """Apply missing migrations."""
+    """Apply missing migrations; on Cloud SQL make the group roles first, of which the functions' accounts are members."""
     with opened(arguments.data):
+        if settings().cloud_sql_instance:
+            make_roles(db.engine("owner"))
         bring_up_to_date()
     print("The schema is up to date.")
     return 0

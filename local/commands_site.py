@@ -227,8 +227,9 @@ def _exported_at(text: str | None, timezone: str, now: datetime) -> datetime | N
 def _make_site(
     connection: Connection, user_id: uuid.UUID, name: str, currency: str, timezone: str
 ) -> uuid.UUID:
-    return connection.execute(
+    made: uuid.UUID = connection.execute(
         sa.text("""
 insert into sites (user_id, name, currency, timezone) values (:user_id, :name, :currency, :timezone) returning id"""),
         {"user_id": user_id, "name": name, "currency": currency, "timezone": timezone},
     ).scalar_one()
+    return made

@@ -21,7 +21,7 @@ from common.warehouse.export import export_steps
 from local.stack import now, opened
 
 
-def add_parsers(subparsers: argparse._SubParsersAction) -> None:
+def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The subcommands of this group."""
     export = subparsers.add_parser(
         "export", help="load the closed days that are due into BigQuery, as each night"

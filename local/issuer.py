@@ -49,10 +49,12 @@ class Issuer:
             "MEMBERINTEL_ADMIN_EMAILS": ADMIN,
         }
 
-    def customer_token(self, email: str, *, hours: float = 12, now: datetime | None = None) -> str:
-        """A customer's ID token; the subject of a local user is their e-mail address."""
+    def customer_token(
+        self, email: str, *, hours: float = 12, now: datetime | None = None, nonce: str | None = None
+    ) -> str:
+        """A customer's ID token; the subject of a local user is their e-mail address. `nonce` comes back as a sign-in gave it."""
         claims = {"iss": ISSUER, "aud": AUDIENCE, "sub": email, "email": email}
-        return self.sign(claims, hours=hours, now=now)
+        return self.sign(claims if nonce is None else {**claims, "nonce": nonce}, hours=hours, now=now)
 
     def internal_token(self) -> str:
         """A token as Pub/Sub and Scheduler bring it."""

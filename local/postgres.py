@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -187,7 +188,7 @@ def _initialise(cluster: Path, account: pwd.struct_passwd | None) -> None:
     cluster.mkdir(parents=True, exist_ok=True, mode=0o700)
     if account:
         os.chown(cluster, account.pw_uid, account.pw_gid)
-    command = [
+    command: list[str | Path] = [
         _binaries() / "initdb",
         "-D",
         cluster,
@@ -237,7 +238,7 @@ def _account() -> pwd.struct_passwd | None:
     )
 
 
-def _as(account: pwd.struct_passwd | None) -> dict[str, object]:
+def _as(account: pwd.struct_passwd | None) -> dict[str, Any]:
     return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []} if account else {}
 
 

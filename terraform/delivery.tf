@@ -129,9 +129,10 @@ resource "google_service_account_iam_member" "applier_acts_as" {
   member             = google_service_account.applier.member
 }
 
-# The evals ask the real model.
-resource "google_secret_manager_secret_iam_member" "evals" {
-  secret_id = google_secret_manager_secret.this["anthropic_api_key"].secret_id
+# The smoke test signs in, and the evals ask the real model.
+resource "google_secret_manager_secret_iam_member" "release" {
+  for_each  = toset(["smoke_user", "anthropic_api_key"])
+  secret_id = google_secret_manager_secret.this[each.key].secret_id
   role      = "roles/secretmanager.secretAccessor"
   member    = google_service_account.applier.member
 }

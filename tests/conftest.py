@@ -16,7 +16,7 @@ from hypothesis import settings as hypothesis_settings
 from sqlalchemy import Engine
 
 from common.config import Settings
-from common.db import Role, make_engine
+from common.db import Role, connecting, make_engine
 from common.migrations import run as migrations
 from local import postgres
 
@@ -67,7 +67,8 @@ class Database:
     def superuser(self) -> Engine:
         """Sees everything: for arranging and for looking afterwards, never for what is under test."""
         if ("postgres", 0) not in self._engines:
-            self._engines["postgres", 0] = sa.create_engine(self.server.url(self.name), pool_size=3)
+            url = sa.make_url(self.server.url(self.name))
+            self._engines["postgres", 0] = sa.create_engine(url, creator=connecting(url), pool_size=3)
         return self._engines["postgres", 0]
 
     def rows(self, sql: str, **parameters: object) -> list[sa.Row]:

@@ -27,7 +27,7 @@ from common.llm.types import Message, Section
 from common.memory import short_term
 from common.memory.snapshot_summary import Snapshot, recall_block
 from common.memory.snapshots import RECALL, hidden_tools, read_recall
-from common.text import count_tokens, fenced, sanitise
+from common.text import count_tokens, fenced
 
 # Tokens a section may take, by the careful count.
 BUDGETS = {
@@ -143,7 +143,7 @@ def build_context(begun: BegunTurn, loaded: Loaded, now: datetime) -> RequestCon
     builder.add_fenced("memory", [_memory(m, builder.zone) for m in loaded.found.memory.top])
     sources = loaded.found.knowledge.top
     shown = builder.add_fenced("knowledge", number_sources(sources))
-    history = builder.fit("history", loaded.history, lambda row: row["text"], drop_first=True)
+    history = builder.fit("history", loaded.history, lambda row: count_tokens(row["text"]), drop_first=True)
     return RequestContext(
         query=begun.message,
         sections=tuple(builder.sections),
@@ -152,7 +152,8 @@ def build_context(begun: BegunTurn, loaded: Loaded, now: datetime) -> RequestCon
         recalled={"snapshots": lines, "wrap_ups": [w["id"] for w in loaded.wrap_ups[len(wrap_ups) - kept :]]},
         sources=sources[:shown],
         candidates=[
-            replace(c, surfaced=c.surfaced and c.rank <= shown) for c in loaded.found.knowledge.trace
+            replace(c, surfaced=False) if c.surfaced and c.rank > shown else c
+            for c in loaded.found.knowledge.trace
         ],
         trace=builder.trace,
     )
@@ -180,24 +181,24 @@ class _Builder:
         self, name: str, items: list[str], *, stable: bool = False, drop_first: bool = False
     ) -> int:
         """Add the items that fit between a pair of fences; returns how many did."""
-        kept = self.fit(name, items, str, drop_first=drop_first)
+        kept = self.fit(name, items, count_tokens, drop_first=drop_first)
         if kept:
             self.sections.append(Section(name, fenced(name, "\n\n".join(kept)), stable))
         return len(kept)
 
     def add_document(self, kind: str, document: dict[str, Any]) -> None:
         day = datetime.fromisoformat(document["updated_at"]).astimezone(self.zone).date()
-        paragraphs = sanitise(document["content"]).split("\n\n")
+        paragraphs = document["content"].split("\n\n")
         self.add_fenced(kind, [f"{kind.upper()}, as of {day}:", *paragraphs], stable=True)
 
     def fit(
-        self, name: str, items: list[Any], text_of: Callable[[Any], str], *, drop_first: bool = False
+        self, name: str, items: list[Any], tokens_of: Callable[[Any], int], *, drop_first: bool = False
     ) -> list[Any]:
         """The items that fit the section's budget, in order; whole ones go, from the front or from the back."""
         used = 0
         kept: list[Any] = []
         for item in reversed(items) if drop_first else items:
-            tokens = count_tokens(text_of(item))
+            tokens = tokens_of(item)
             if used + tokens > BUDGETS[name]:
                 break
             used += tokens

@@ -5,31 +5,42 @@ from __future__ import annotations
 import uuid
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from common.conversations import TurnRequest
 from common.errors import InvalidFields
+from common.shapes import Shape
+from common.text import is_blank
 
 MAX_MESSAGE = 8_000  # characters
 Id = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 
 
-class _Own(BaseModel):
+def _seen(text: str) -> str:
+    if is_blank(text):
+        raise ValueError("there is nothing to see in this message")
+    return text
+
+
+class _Own(Shape):
     model_config = ConfigDict(extra="forbid")
-    message: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_MESSAGE)]
+    message: Annotated[
+        str, StringConstraints(strip_whitespace=True, max_length=MAX_MESSAGE), AfterValidator(_seen)
+    ]
     conversation_id: uuid.UUID | None = None
     turn_id: Id | None = None
     site_id: uuid.UUID | None = None
     end_session: bool = False
     remember: bool | None = None
+    replaces: uuid.UUID | None = None
 
 
-class _TextPart(BaseModel):
+class _TextPart(Shape):
     type: Literal["text"]
     text: str
 
 
-class _UserMessage(BaseModel):
+class _UserMessage(Shape):
     """A message of the user's. Of its parts those with text count; files and a client's own kinds are not read."""
 
     id: Id
@@ -41,8 +52,9 @@ class _UserMessage(BaseModel):
         return "".join(_TextPart.model_validate(part).text for part in found).strip()
 
 
-class _UseChat(BaseModel):
-    """Unknown fields are ignored: clients add their own. Of `messages` only the last of the user's is looked at."""
+class _UseChat(Shape):
+    """Unknown fields are ignored: clients add their own. Of `messages` only the last of the user's is looked at;
+    an answer that `messageId` names makes a repeat of the request for another one recognisable."""
 
     id: Id
     messages: list[Any] = Field(min_length=1)
@@ -74,6 +86,7 @@ def read_turn_request(body: dict[str, Any]) -> TurnRequest:
         site_id=own.site_id,
         remember=own.remember,
         end_session=own.end_session,
+        replaces=str(own.replaces) if own.replaces else None,
     )
 
 
@@ -81,24 +94,20 @@ def _from_use_chat(body: _UseChat) -> TurnRequest:
     theirs = (m for m in reversed(body.messages) if isinstance(m, dict) and m.get("role") == "user")
     asked = next((_UserMessage.model_validate(m) for m in theirs), None)
     text = asked.text() if asked else ""
-    if asked is None or not text:
+    if asked is None or is_blank(text):
         raise InvalidFields("messages: there is no message of the user with text in it.")
     if len(text) > MAX_MESSAGE:
         raise InvalidFields(f"messages: a message may have {MAX_MESSAGE} characters.")
     regenerate = body.trigger == "regenerate-message"
+    # A message that is sent under its own id is an earlier one, edited, or the last one sent once more.
+    resent = body.messageId == asked.id
     return TurnRequest(
         message=text,
-        turn_id=_another_answer(asked.id, body.messageId) if regenerate else asked.id,
+        turn_id=f"{asked.id}~{body.messageId}" if regenerate and body.messageId and not resent else asked.id,
         client_id=body.id,
         site_id=body.site_id,
         remember=body.remember,
         end_session=body.end_session,
         regenerate=regenerate,
+        replaces=asked.id if regenerate or resent else None,
     )
-
-
-def _another_answer(asked: str, superseded: str | None) -> str:
-    """The id of a turn that answers `asked` again. The answer it supersedes, where the client names one, makes a repeat of the request
-    recognisable; `regenerate()` as `useChat` calls it names none, and each call wants an answer of its own."""
-    named = superseded if superseded and superseded != asked else str(uuid.uuid4())
-    return f"{asked}~{named}"

@@ -10,27 +10,40 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from sqlalchemy import Connection
 
 from common import accounts, db, events
 from common.accounts import Account
 from common.config import Settings
-from common.errors import Forbidden, InvalidFields, StaleVersion
+from common.errors import Forbidden, InvalidFields
 from common.http import Call, Endpoints, json_response, json_stream, no_content
-from common.text import clean_json
+from common.shapes import Shape
+from common.text import VISIBLE, clean_json, is_blank
 
 
-class Nothing(BaseModel):
+class Nothing(Shape):
     """No query parameters."""
 
 
-class Body(BaseModel):
+class Body(Shape):
     """A request body: a field that nobody knows is refused rather than ignored, and 1 is not true."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def _seen(text: str) -> str:
+    if is_blank(text):
+        raise ValueError("there is nothing to see in this text")
+    return text
+
+
+# A text in which there is something to see.
+Visible = Annotated[str, AfterValidator(_seen), Field(json_schema_extra={"pattern": VISIBLE})]
+# JSON knows one kind of number: 3.0 is the integer 3.
+Whole = Annotated[int, BeforeValidator(lambda v: int(v) if isinstance(v, float) and v.is_integer() else v)]
 
 
 @dataclass(frozen=True)
@@ -76,7 +89,8 @@ Prepare = Callable[[Any, Settings], Any]
 @dataclass(frozen=True)
 class Operation:
     """One entry of the table. `edits` honours If-Match; `versioned` answers with an ETag; `pro` refuses a Free tenant; `prepare` is
-    called with the body before a connection is taken, for what must not wait while one is held."""
+    called with the body before a connection is taken, for what must not wait while one is held; `links` names operations on what stands
+    at a place of the answer, by the JSON pointer to its id."""
 
     method: str
     path: str
@@ -89,6 +103,7 @@ class Operation:
     versioned: bool = False
     pro: bool = False
     prepare: Prepare | None = None
+    links: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def params(self) -> list[str]:
@@ -178,12 +193,13 @@ def read(model: type[M], given: Any) -> M:
         raise InvalidFields(f"Some fields are missing or wrong. {named}", fields=wrong[:20]) from None
 
 
+NO_VERSION = -1
+
+
 def expected_version(if_match: str | None) -> int | None:
-    """The version that an edit builds on; None without the header or with `*`: then the last write wins. A tag that we never gave
-    out cannot match (StaleVersion). Proxies that compress mark a tag as weak; the version in it is the same."""
+    """The version that an edit builds on; None without the header or with `*`: then the last write wins. What is no tag of ours is the
+    version of nothing. Proxies that compress mark a tag as weak; the version in it is the same."""
     if if_match is None or if_match.strip() == "*":
         return None
-    found = re.fullmatch(r'\s*(?:W/)?"(\d{1,18})"\s*', if_match)
-    if found is None:
-        raise StaleVersion()
-    return int(found[1])
+    found = re.fullmatch(r'\s*(?:W/)?"([0-9]{1,18})"\s*', if_match)
+    return int(found[1]) if found else NO_VERSION

@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from dataclasses import asdict
 from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from common import log
 from common.config import Settings
-from common.customer.api import Answer, Asked, Body, Operations
-from common.customer.pages import Page, PageQuery, cut, read_cursor
+from common.customer.api import Answer, Asked, Body, Operations, Visible, Whole
+from common.customer.pages import NO_CURSOR, Page, PageQuery, cut, read_cursor
 from common.errors import Forbidden, InvalidFields, NotFound, Unavailable
 from common.knowledge.embeddings import embedder
 from common.memory import documents, entries, wrap_ups
 from common.memory.wrap_up_draft import ITEM_CHARACTERS, SUMMARY_CHARACTERS
+from common.shapes import Shape
 
 operations = Operations()
 
 
-class WrapUpItem(BaseModel):
+class WrapUpItem(Shape):
     """A decision, open item or piece of new context, and the messages of the conversation that it rests on."""
 
     text: str
-    message_ids: list[str] = []
+    message_ids: list[str] = Field(default_factory=list)
 
 
-class WrapUp(BaseModel):
+class WrapUp(Shape):
     """The record of a session. `created_at` is the session's last activity."""
 
     id: uuid.UUID
@@ -49,18 +51,26 @@ class WrapUp(BaseModel):
 class ChangedItem(Body):
     """An entry as it shall read. Ids of messages that the wrap-up did not have are left out."""
 
-    text: str = Field(min_length=1, max_length=ITEM_CHARACTERS)
+    text: Visible = Field(max_length=ITEM_CHARACTERS)
     message_ids: list[str] = Field(default_factory=list, max_length=100)
 
 
 class WrapUpChanges(Body):
-    """The fields to replace; what is left out or null stays. A list is replaced whole."""
+    """The fields to replace, at least one; what is left out or null stays. A list is replaced whole."""
 
-    summary: str | None = Field(None, min_length=1, max_length=SUMMARY_CHARACTERS)
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    summary: Visible | None = Field(None, max_length=SUMMARY_CHARACTERS)
     decisions: list[ChangedItem] | None = Field(None, max_length=100)
     open_items: list[ChangedItem] | None = Field(None, max_length=100)
     new_context: list[ChangedItem] | None = Field(None, max_length=100)
     next_session_note: str | None = Field(None, max_length=ITEM_CHARACTERS)
+
+    @model_validator(mode="after")
+    def _something(self) -> WrapUpChanges:
+        if not self.model_fields_set:
+            raise ValueError("give at least one field to replace")
+        return self
 
 
 def _wrap_up(found: wrap_ups.WrapUp) -> Answer:
@@ -100,7 +110,7 @@ def delete_session_log(asked: Asked) -> Answer:
     return Answer()
 
 
-class Document(BaseModel):
+class Document(Shape):
     """SOUL, BIBLE or a site's HEARTBEAT. One that was never written is empty, with version 0."""
 
     kind: str
@@ -120,7 +130,7 @@ class DocumentBody(Body):
 class RestoreBody(Body):
     """The version whose text shall stand again."""
 
-    version: int = Field(ge=1, le=2**31)
+    version: Whole = Field(ge=1, le=2**31)
 
 
 EDITABLE: dict[str, Literal["soul", "bible"]] = {"soul": "soul", "bible": "bible"}
@@ -181,14 +191,25 @@ def write_document(asked: Asked) -> Answer:
     return Answer(_document(written), version=written.version)
 
 
+VERSION_CURSOR = "^[0-9]{1,9}$"
+
+
+class RevisionsQuery(PageQuery):
+    """Which page of the earlier texts."""
+
+    cursor: str | None = Field(
+        None, description="`next` of the page before", json_schema_extra={"pattern": VERSION_CURSOR}
+    )
+
+
 @operations.add(
-    "GET", "/v1/brain/documents/<kind>/revisions", answer=Page[Document], query=PageQuery, pro=True
+    "GET", "/v1/brain/documents/<kind>/revisions", answer=Page[Document], query=RevisionsQuery, pro=True
 )
 def list_revisions(asked: Asked) -> Answer:
     """The earlier texts, newest first."""
     cursor, limit = asked.query.cursor, asked.query.limit
-    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
-        raise InvalidFields("The cursor is not one of ours. Begin again without it.")
+    if cursor is not None and not re.fullmatch(VERSION_CURSOR, cursor):
+        raise InvalidFields(NO_CURSOR)
     found = documents.revisions(
         asked.connection,
         asked.user_id,
@@ -218,7 +239,7 @@ def restore_document(asked: Asked) -> Answer:
     return Answer(_document(restored), version=restored.version)
 
 
-class Memory(BaseModel):
+class Memory(Shape):
     """A fact or preference that is remembered, and the message it was learned from, if that is still there."""
 
     id: uuid.UUID
@@ -232,7 +253,7 @@ class Memory(BaseModel):
 class MemoryBody(Body):
     """The text to remember."""
 
-    content: str = Field(min_length=1, max_length=entries.MAX_CHARACTERS)
+    content: Visible = Field(max_length=entries.MAX_CHARACTERS)
 
 
 Vector = tuple[list[float] | None, str | None]

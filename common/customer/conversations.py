@@ -7,16 +7,17 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from pydantic import BaseModel, Field
+from pydantic import Field
 from sqlalchemy import Connection
 
 from common.customer.pages import Page, PageQuery, older, read_page
 from common.errors import NotFound
 from common.events import Event
 from common.sessions import end_session
+from common.shapes import Shape
 
 
-class Conversation(BaseModel):
+class Conversation(Shape):
     """A conversation. Without `remember` it leaves no wrap-up and no memory, and is recalled nowhere else."""
 
     id: uuid.UUID
@@ -29,15 +30,15 @@ class Conversation(BaseModel):
     last_turn_at: datetime
 
 
-class Route(BaseModel):
+class Route(Shape):
     """Who answered, how sure the router was, and why."""
 
     name: str = "advisor"
     confidence: str = "low"
-    reasons: list[str] = []
+    reasons: list[str] = Field(default_factory=list)
 
 
-class Source(BaseModel):
+class Source(Shape):
     """An entry of the knowledge base that the answer cites as `[n]`."""
 
     n: int
@@ -46,14 +47,14 @@ class Source(BaseModel):
     url: str | None = None
 
 
-class Recalled(BaseModel):
+class Recalled(Shape):
     """What was put before the model from memory: snapshot lines, and the ids of wrap-ups."""
 
-    snapshots: list[str] = []
-    wrap_ups: list[str] = []
+    snapshots: list[str] = Field(default_factory=list)
+    wrap_ups: list[str] = Field(default_factory=list)
 
 
-class ToolCall(BaseModel):
+class ToolCall(Shape):
     """A call that the answer rests on; its whole result is the snapshot. That is null for the moment until it is stored."""
 
     snapshot_id: uuid.UUID | None
@@ -62,7 +63,7 @@ class ToolCall(BaseModel):
     is_error: bool
 
 
-class Message(BaseModel):
+class Message(Shape):
     """What one side said. The fields from `route` on are an answer's."""
 
     id: uuid.UUID
@@ -75,16 +76,16 @@ class Message(BaseModel):
     superseded: bool = Field(description="Another answer to the same message has replaced this one")
     created_at: datetime
     route: Route | None = None
-    sources: list[Source] = []
+    sources: list[Source] = Field(default_factory=list)
     recalled: Recalled | None = None
-    tool_calls: list[ToolCall] = []
+    tool_calls: list[ToolCall] = Field(default_factory=list)
     model: str | None = None
     provider: str | None = None
     usage: dict[str, int] | None = None
     helpful: bool | None = None
 
 
-class SessionState(BaseModel):
+class SessionState(Shape):
     """A session of the conversation and where its wrap-up stands."""
 
     id: uuid.UUID
@@ -106,7 +107,7 @@ class ConversationDetail(Conversation):
     )
 
 
-class MessagesQuery(BaseModel):
+class MessagesQuery(Shape):
     """Which messages of a conversation: the newest, or those before a position."""
 
     before: int | None = Field(None, ge=0, le=2**62, description="`earlier` of what was read before")
@@ -185,7 +186,7 @@ def _message(row: dict[str, Any]) -> Message:
     )
 
 
-class EndedConversation(BaseModel):
+class EndedConversation(Shape):
     """The conversation's last session, which has ended or ends with the answer still being written; `ending` while its wrap-up is on
     its way."""
 
@@ -219,7 +220,7 @@ def end_conversation(
     return ended, (event,) if event else ()
 
 
-class Gone(BaseModel):
+class Gone(Shape):
     """How many of each went with the conversation."""
 
     messages: int
@@ -229,13 +230,13 @@ class Gone(BaseModel):
     pending_events: int
 
 
-class Kept(BaseModel):
+class Kept(Shape):
     """What stays: memories that were learned here are entries of their own, to be deleted one by one."""
 
     memories: int
 
 
-class DeletedConversation(BaseModel):
+class DeletedConversation(Shape):
     """What deleting a conversation took along, and what it left."""
 
     conversation_id: uuid.UUID
@@ -272,7 +273,7 @@ def delete_conversation(
     return DeletedConversation(conversation_id=conversation_id, deleted=Gone(**goes), kept=kept)
 
 
-class Feedback(BaseModel):
+class Feedback(Shape):
     """What the customer thinks of an answer; null when they have taken it back."""
 
     message_id: uuid.UUID

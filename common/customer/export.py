@@ -12,15 +12,16 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from pydantic import BaseModel, Field
+from pydantic import Field
 from sqlalchemy import Engine
 
 from common.accounts import Account
 from common.db import user_transaction
+from common.shapes import Shape
 from common.text import to_json
 
 
-class Export(BaseModel):
+class Export(Shape):
     """Everything stored about the user: the rows of each table under its name, columns as in the database, times in UTC. Left out are
     only what is derived from the same row (vectors, search words) and random marks of running work."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from common.customer.api import Nothing, Operation
+from common.shapes import Shape
 
 _REF = "#/components/schemas/"
 PATH_SCHEMAS = {
@@ -24,7 +24,7 @@ What does not exist, what belongs to someone else and what is no id at all are t
 Errors are problem documents (RFC 9457) with a stable `type`."""
 
 
-class Problem(BaseModel):
+class Problem(Shape):
     """Why a request was refused (RFC 9457)."""
 
     type: str
@@ -43,7 +43,10 @@ def document(operations: list[Operation], *, version: str = "1") -> dict[str, An
     paths: dict[str, Any] = {}
     for operation in operations:
         path = operation.path.replace("<", "{").replace(">", "}")
-        paths.setdefault(path, {})[operation.method.lower()] = _described(operation, refs)
+        described = _described(operation, refs)
+        if links := _links(operation, operations):
+            described["responses"][str(operation.status)]["links"] = links
+        paths.setdefault(path, {})[operation.method.lower()] = described
     return {
         "openapi": "3.1.0",
         "info": {"title": "MemberIntel", "version": version, "description": ABOUT},
@@ -97,7 +100,8 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
 def _not_null(schema: dict[str, Any]) -> dict[str, Any]:
     """A query parameter is given or left out; null cannot be written."""
     options = [one for one in schema.get("anyOf", []) if one.get("type") != "null"]
-    return options[0] if len(options) == 1 else schema
+    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    return {**options[0], **rest} if len(options) == 1 else schema
 
 
 def _responses(operation: Operation, refs: Any) -> dict[str, Any]:
@@ -120,4 +124,17 @@ def _responses(operation: Operation, refs: Any) -> dict[str, Any]:
         str(operation.status): done,
         **{status: {"description": text, "content": problem} for status, text in sorted(errors.items())},
         "default": {"description": "Another problem", "content": problem},
+    }
+
+
+def _links(operation: Operation, operations: list[Operation]) -> dict[str, Any]:
+    """What can be done with the things in an answer: a list and a creation lead to the operations on one thing."""
+    found = dict(operation.links)
+    listed = operation.method == "GET" and any(o.path == f"{operation.path}/<id>" for o in operations)
+    if listed or operation.status == 201:
+        of_one = [o.name for o in operations if f"{o.path}/".startswith(f"{operation.path}/<id>/")]
+        found |= dict.fromkeys(of_one, "/items/0/id" if listed else "/id")
+    return {
+        name: {"operationId": name, "parameters": {"id": f"$response.body#{pointer}"}}
+        for name, pointer in found.items()
     }

@@ -7,17 +7,18 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from pydantic import BaseModel, Field, computed_field
+from pydantic import Field, computed_field
 from sqlalchemy import Connection
 
 from common.customer.pages import Page, PageQuery, older, read_page
 from common.errors import NotFound
 from common.memory.snapshot_summary import MAX_SUMMARY, generic_summary
+from common.shapes import Shape
 from common.text import one_line
 from common.tools.registry import tools
 
 
-class Site(BaseModel):
+class Site(Shape):
     """A site; `data_as_of` is the moment up to which its imported data reaches."""
 
     id: uuid.UUID
@@ -28,7 +29,7 @@ class Site(BaseModel):
     created_at: datetime
 
 
-class Snapshot(BaseModel):
+class Snapshot(Shape):
     """A stored tool result: what was asked, when, and the few values that recall reads."""
 
     id: uuid.UUID

@@ -25,7 +25,13 @@ def list_conversations(asked: Asked) -> Answer:
     return Answer(talks.list_conversations(asked.connection, asked.query, user_id=asked.user_id))
 
 
-@operations.add("GET", "/v1/conversations/<id>", answer=talks.ConversationDetail, query=talks.MessagesQuery)
+@operations.add(
+    "GET",
+    "/v1/conversations/<id>",
+    answer=talks.ConversationDetail,
+    query=talks.MessagesQuery,
+    links={"set_feedback": "/messages/1/id"},
+)
 def read_conversation(asked: Asked) -> Answer:
     """A conversation with its messages, their sources, routes and what was recalled for them."""
     return Answer(talks.read_conversation(asked.connection, asked.id, asked.query, user_id=asked.user_id))

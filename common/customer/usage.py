@@ -5,14 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import sqlalchemy as sa
-from pydantic import BaseModel, Field
+from pydantic import Field
 from sqlalchemy import Connection
 
 from common.accounts import Account
 from common.entitlements import LIMITS, day_of, month_of
+from common.shapes import Shape
 
 
-class Meter(BaseModel):
+class Meter(Shape):
     """One limit. `starts_anew_at` is null where only deleting makes room."""
 
     used: float
@@ -20,7 +21,7 @@ class Meter(BaseModel):
     starts_anew_at: datetime | None
 
 
-class Usage(BaseModel):
+class Usage(Shape):
     """The limits of the tier: turns, cost and wrap-ups are the tenant's, memories the user's own."""
 
     tier: str

@@ -11,9 +11,18 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from common import log
+from common.db import set_local, went_away
 from common.knowledge.search import Candidate
+from common.text import to_json
 
 LOCK_TIMEOUT_MS = 2000
+
+_LOG = sa.text("""
+    insert into retrieval_events (message_id, user_id, entry_id, rank, score, surfaced, cited, created_at)
+    select e.message_id, :user_id, e.entry_id, e.rank, e.score, e.surfaced, e.cited, e.created_at
+    from jsonb_to_recordset(cast(:rows as jsonb)) as e (
+        message_id uuid, entry_id uuid, rank smallint, score float8, surfaced boolean, cited boolean, created_at timestamp)
+""")
 
 
 def log_retrieval(
@@ -29,38 +38,8 @@ def log_retrieval(
     were written, as the sink `both` publishes them after the commit."""
     if not trace:
         return []
-    moment = created_at.astimezone(UTC).replace(tzinfo=None)
-    try:
-        with connection.begin_nested():
-            connection.execute(
-                sa.text("select set_config('lock_timeout', :ms, true)"), {"ms": str(LOCK_TIMEOUT_MS)}
-            )
-            connection.execute(
-                sa.text("""
-                    insert into retrieval_events (message_id, user_id, entry_id, rank, score, surfaced, cited, created_at)
-                    select :message_id, :user_id, e.entry_id, e.rank, e.score, e.surfaced, e.cited, :created_at
-                    from unnest(cast(:entries as uuid[]), cast(:ranks as smallint[]), cast(:scores as float8[]),
-                                cast(:surfaced as boolean[]), cast(:cited as boolean[]))
-                        as e (entry_id, rank, score, surfaced, cited)
-                """),
-                {
-                    "message_id": message_id,
-                    "user_id": user_id,
-                    "entries": [c.entry_id for c in trace],
-                    "ranks": [c.rank for c in trace],
-                    "scores": [c.score for c in trace],
-                    "surfaced": [c.surfaced for c in trace],
-                    "cited": [c.surfaced and c.entry_id in cited for c in trace],
-                    "created_at": moment,
-                },
-            )
-    except sa.exc.DBAPIError as exc:
-        if exc.connection_invalidated:
-            raise
-        log.write_exception("retrieval log not written", exc)
-        return []
-    log.emit("retrieval_events_persisted_total", row_count=len(trace))
-    return [
+    moment = created_at.astimezone(UTC).replace(tzinfo=None).isoformat()
+    rows = [
         {
             "message_id": str(message_id),
             "entry_id": str(c.entry_id),
@@ -68,7 +47,18 @@ def log_retrieval(
             "score": c.score,
             "surfaced": c.surfaced,
             "cited": c.surfaced and c.entry_id in cited,
-            "created_at": moment.isoformat(),
+            "created_at": moment,
         }
         for c in trace
     ]
+    try:
+        with connection.begin_nested():
+            set_local(connection, {"lock_timeout": str(LOCK_TIMEOUT_MS)})
+            connection.execute(_LOG, {"user_id": user_id, "rows": to_json(rows)})
+    except (sa.exc.DBAPIError, ValueError) as exc:
+        if went_away(exc):
+            raise
+        log.write_exception("retrieval log not written", exc)
+        return []
+    log.emit("retrieval_events_persisted_total", row_count=len(rows))
+    return rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import random
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
@@ -72,23 +71,11 @@ def attempts(choice: ModelChoice, fallback: ModelChoice | None, jitter: float = 
     return (Attempt(choice), *again, *last)
 
 
-def preload(config: Settings) -> threading.Thread:
-    """Import the SDKs of the configured providers in the background, so that neither the start nor the first turn waits for them."""
+def preload(config: Settings) -> None:
+    """Import the SDKs of the configured providers and build their clients, ahead of the first call."""
     choices = {choice for key in ROUTES for choice in choose(config, *key) if choice}
-    names = sorted({choice.provider for choice in choices})
-
-    def load() -> None:
-        for name in names:
-            try:
-                _provider(name, config).preload()
-            except (
-                Exception
-            ) as error:  # the edge of a thread: the first call will meet the same error and tell
-                log.write_exception("A model's SDK could not be loaded ahead", error, provider=name)
-
-    thread = threading.Thread(target=load, name="preload-models", daemon=True)
-    thread.start()
-    return thread
+    for name in sorted({choice.provider for choice in choices}):
+        _provider(name, config).preload()
 
 
 def stream(

@@ -92,7 +92,7 @@ _messages = ShortTerm()
 def recent_messages(begun: BegunTurn, now: datetime) -> list[Row] | None:
     """The messages before the turn's own, oldest first, as the database would give them; None when they must be read there: this process
     does not have them as of the turn's version, or the turn answers an earlier message again."""
-    if not begun.new_message:
+    if not begun.continues:
         return None
     rows = _messages.get(begun.conversation_id, begun.version, now)
     return None if rows is None else list(rows)
@@ -106,7 +106,7 @@ def keep_turn(begun: BegunTurn, history: list[Row] | None, answer: str, now: dat
     version that no turn will ask for.
     """
     known = history if history is not None else _messages.get(begun.conversation_id, begun.version, now)
-    if not begun.new_message or (known is None and begun.version > 0):
+    if not begun.continues or (known is None and begun.version > 0):
         _messages.drop(begun.conversation_id)
         return
     own = {"role": "user", "text": begun.message, "created_at": begun.started_at.isoformat()}

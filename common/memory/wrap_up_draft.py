@@ -8,11 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from common.llm.types import StopReason
 from common.memory.transcripts import Said, Transcript
 from common.memory.wrap_up_prompts import MAX_WORDS
+from common.shapes import Shape
 from common.text import one_line, sanitise
 from common.words import content_words, count_words
 
@@ -60,12 +61,12 @@ class Draft:
         return sum(map(count_words, [self.summary, self.next_session_note, *items]))
 
 
-class _Item(BaseModel):
+class _Item(Shape):
     text: str
     message_ids: list[str]
 
 
-class _Answer(BaseModel):
+class _Answer(Shape):
     summary: str
     decisions: list[_Item]
     open_items: list[_Item]

@@ -11,12 +11,13 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 from sqlalchemy import Connection, Row
 
 from common.errors import InvalidFields, NotFound, StaleVersion
 from common.memory.wrap_up_draft import ITEM_CHARACTERS, LISTS, SUMMARY_CHARACTERS
 from common.memory.wrap_up_prompts import MAX_WORDS
+from common.shapes import Shape
 from common.text import one_line, sanitise, to_json
 from common.words import count_words
 
@@ -81,13 +82,13 @@ def get_wrap_up(connection: Connection, user_id: uuid.UUID, id: uuid.UUID) -> Wr
     return WrapUp(**row._mapping)
 
 
-class _EditedItem(BaseModel):
+class _EditedItem(Shape):
     model_config = ConfigDict(extra="forbid")
     text: str = Field(min_length=1, max_length=ITEM_CHARACTERS)
     message_ids: list[str] = Field(default_factory=list)
 
 
-class _Changes(BaseModel):
+class _Changes(Shape):
     """What a customer may change: any of the five fields. An entry may be given as its text alone."""
 
     model_config = ConfigDict(extra="forbid")

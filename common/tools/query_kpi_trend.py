@@ -5,15 +5,16 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from common.shapes import Shape
 from common.sites import money
 from common.sites.freshness import NO_IMPORT, NO_SITE, freshness
 from common.sites.metrics import DEFINITIONS, LEVELS, Granularity, Metric, Point, Series, trend
 from common.tools.types import Tool, ToolContext, ToolMistake, ToolOutput
 
 
-class Arguments(BaseModel):
+class Arguments(Shape):
     model_config = ConfigDict(extra="forbid")
 
     metric: Metric = Field(description="What to measure")

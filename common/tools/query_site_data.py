@@ -9,8 +9,9 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
+from common.shapes import Shape
 from common.sites import listings, money
 from common.sites.freshness import NO_IMPORT, NO_SITE, freshness
 from common.sites.listings import Listing, Scope, Wanted
@@ -36,7 +37,7 @@ ONLY_FOR: dict[str, tuple[Target, ...]] = {
 }
 
 
-class Filters(BaseModel):
+class Filters(Shape):
     model_config = ConfigDict(extra="forbid")
 
     status: str | None = Field(
@@ -54,7 +55,7 @@ class Filters(BaseModel):
     )
 
 
-class Arguments(BaseModel):
+class Arguments(Shape):
     model_config = ConfigDict(extra="forbid")
 
     target: Target = Field(description="What to list")

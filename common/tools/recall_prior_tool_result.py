@@ -7,12 +7,13 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import sqlalchemy as sa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from common.shapes import Shape
 from common.tools.types import Tool, ToolContext, ToolMistake, ToolOutput
 
 
-class Arguments(BaseModel):
+class Arguments(Shape):
     model_config = ConfigDict(extra="forbid")
     tool_name: str | None = Field(None, description="Only results of this tool, such as query_site_data")
     since_days: int | None = Field(None, ge=1, le=180, description="Only results of the last so many days")

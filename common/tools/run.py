@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from common import db, log
 from common.llm.types import ToolCall
@@ -160,12 +160,7 @@ def _within_time(
 
 def _limit(connection: Connection, seconds: float) -> None:
     """Tools read; what they want written is staged. The server ends a statement when the tool's time is up."""
-    connection.execute(
-        text(
-            "select set_config('transaction_read_only', 'on', true), set_config('statement_timeout', :ms, true)"
-        ),
-        {"ms": str(int(seconds * 1000))},
-    )
+    db.set_local(connection, {"transaction_read_only": "on", "statement_timeout": str(int(seconds * 1000))})
 
 
 def _error(call: ToolCall, now: datetime, message: str, hashed: str = "") -> Executed:

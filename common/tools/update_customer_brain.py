@@ -13,8 +13,9 @@ from datetime import date
 from typing import Any, Literal
 
 import sqlalchemy as sa
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
+from common.shapes import Shape
 from common.text import one_line, plain_words, sanitise
 from common.tools.types import Tool, ToolContext, ToolMistake, ToolOutput
 from common.words import content_words
@@ -28,7 +29,7 @@ SHOWN_CHARACTERS = 200
 SAID_WORDS, LINE_WORDS, RESULT_WORDS = 3, 6, 3
 
 
-class Arguments(BaseModel):
+class Arguments(Shape):
     model_config = ConfigDict(extra="forbid")
     target: Literal["soul", "bible", "memory"] = Field(
         description="soul: who the customer is; bible: how they run their business; memory: one fact or preference"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -25,7 +26,7 @@ _STANDING = sa.text("""
            r.id as running_id, r.lease_until as running_until,
            p.id as repeat_id, p.status as repeat_status, p.body_hash as repeat_hash, p.lease_until as repeat_until,
            w.id as site_id, w.name as site_name, w.currency, w.timezone, w.data_as_of,
-           m.id as message_id, m.text as message_text,
+           m.id as message_id, m.text as message_text, m.position as message_position,
            array(select name from memberships where user_id = :user_id and site_id = w.id order by name limit 50) as plans
     from (select 1) as one
     left join turns p on p.user_id = :user_id and p.client_turn_id = :client_turn_id
@@ -45,10 +46,16 @@ _STANDING = sa.text("""
         where user_id = :user_id and id = coalesce(cast(:site_id as uuid), c.site_id, id)
         order by created_at, id limit 1) w on true
     left join lateral (
-        select id, text from messages
-        where user_id = :user_id and role = 'user' and conversation_id = c.id
-          and (turn_id = p.id or (p.id is null and :regenerate))
-        order by position desc limit 1) m on true
+        select id, text, position from (
+            select id, text, position, superseded_at, turn_id = p.id and not :fresh as own,
+                   cast(id as text) = cast(:replaces as text) or exists (
+                       select 1 from turns t where t.user_id = :user_id and t.id = messages.turn_id
+                         and (t.client_turn_id = :replaces or starts_with(t.client_turn_id, :replaces || '~'))) as replaced
+            from messages
+            where user_id = :user_id and role = 'user' and conversation_id = c.id
+              and (turn_id = p.id or cast(:replaces as text) is not null)) x
+        where own or (superseded_at is null and (replaced or (:regenerate and cast(:replaces as text) is not null)))
+        order by own desc nulls last, replaced desc nulls last, position desc limit 1) m on true
 """)
 
 
@@ -69,19 +76,24 @@ def begin_turn(
     InvalidFields for a turn id that was used with another body, and LimitReached.
     """
     standing = _read_standing(connection, account, request)
-    if standing.repeat_id is not None and (again := _repeat(standing, request, now)):
+    turn_id = standing.repeat_id or uuid.uuid4()
+    if _is_fresh(request) and standing.message_id is not None:
+        turn_id = uuid.uuid4()
+        request = replace(request, turn_id=f"{request.replaces}~{turn_id}")
+    elif standing.repeat_id is not None and (again := _repeat(standing, request, now)):
         return again
     if request.conversation_id and standing.conversation_id is None:
         raise NotFound("There is no such conversation.")
     if request.site_id and standing.site_id is None:
         raise NotFound("There is no such site.")
-    if request.regenerate and standing.message_id is None:
+    unknown = request.replaces is not None and standing.message_id is None
+    if unknown and (request.regenerate or not _is_fresh(request)):
         raise NotFound("There is no message to answer again.")
     if standing.running_id is not None:
         if standing.running_until > now:
             raise Conflict("An answer in this conversation is still being written.")
         _close_crashed(connection, account.user_id, standing.running_id, now)
-    begun = _new_turn(account, standing, request, now)
+    begun = _new_turn(account, standing, request, turn_id, now)
     _write_begun(connection, begun, request, charge, quiet, quiet_elsewhere)
     return begun
 
@@ -96,8 +108,16 @@ def _read_standing(connection: Connection, account: Account, request: TurnReques
             "client_turn_id": request.turn_id,
             "site_id": request.site_id,
             "regenerate": request.regenerate,
+            "replaces": request.replaces,
+            "fresh": _is_fresh(request),
         },
     ).one()
+
+
+def _is_fresh(request: TurnRequest) -> bool:
+    """Whether the client names the message alone: each such request is a turn of its own, and where the message is not known yet, its
+    first."""
+    return request.turn_id == request.replaces
 
 
 def _repeat(standing: Row[Any], request: TurnRequest, now: datetime) -> Replay | None:
@@ -122,28 +142,33 @@ def _close_crashed(connection: Connection, user_id: uuid.UUID, turn_id: uuid.UUI
     )
 
 
-def _new_turn(account: Account, standing: Row[Any], request: TurnRequest, now: datetime) -> BegunTurn:
+def _new_turn(
+    account: Account, standing: Row[Any], request: TurnRequest, turn_id: uuid.UUID, now: datetime
+) -> BegunTurn:
     site = None
     if standing.site_id is not None:
         zone = standing.timezone
         site = Site(standing.site_id, standing.site_name, standing.currency, zone, standing.data_as_of)
+    known = standing.message_id is not None
+    edited = known and not request.regenerate and standing.message_text != request.message
     return BegunTurn(
         account=account,
-        turn_id=standing.repeat_id or uuid.uuid4(),
+        turn_id=turn_id,
         lease=uuid.uuid4(),
         conversation_id=standing.conversation_id or uuid.uuid4(),
         session_id=standing.session_id or uuid.uuid4(),
-        user_message_id=standing.message_id or uuid.uuid4(),
+        user_message_id=standing.message_id if known and not edited else uuid.uuid4(),
         assistant_message_id=uuid.uuid4(),
-        message=standing.message_text or request.message,
+        message=standing.message_text if known and not edited else request.message,
         site=site,
         plans=tuple(standing.plans),
         remember=standing.remember if standing.conversation_id else request.remember is not False,
         version=standing.version or 0,
         started_at=now,
-        regenerate=request.regenerate,
+        again=known and not edited and request.replaces is not None,
+        edited_from=standing.message_position if edited else None,
         end_session=request.end_session,
-        new_message=standing.message_id is None,
+        new_message=not known or edited,
     )
 
 
@@ -167,6 +192,10 @@ _BEGIN = sa.text(f"""
                 :lease_until, :now)
         on conflict (id) do update set status = 'running', lease = :lease, lease_until = :lease_until, started_at = :now,
             session_id = :session_id, error = null, finished_at = null),
+    superseded as (
+        update messages set superseded_at = :now
+        where user_id = :user_id and conversation_id = :conversation_id and superseded_at is null
+          and position >= cast(:edited_from as bigint)),
     message as (
         insert into messages (id, user_id, conversation_id, session_id, turn_id, role, text, status, position, created_at)
         select :user_message_id, :user_id, :conversation_id, :session_id, :turn_id, 'user', :message, 'complete', version, :now
@@ -213,6 +242,7 @@ def _write_begun(
             "user_message_id": begun.user_message_id,
             "message": begun.message,
             "new_message": begun.new_message,
+            "edited_from": begun.edited_from,
             "new_conversation": begun.version == 0,
             "elsewhere_until": now + quiet_elsewhere,
             **session_end(begun, now + quiet, "quiet"),

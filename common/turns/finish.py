@@ -61,8 +61,7 @@ _FINISH = sa.text(f"""
         returning s.conversation_id),
     superseded as (
         update messages m set superseded_at = :now from held
-        where :regenerate and m.conversation_id = held.conversation_id and m.user_id = :user_id and m.role = 'assistant'
-          and m.superseded_at is null
+        where :again and m.conversation_id = held.conversation_id and m.user_id = :user_id and m.superseded_at is null
           and m.position > (select position from messages where id = :user_message_id and user_id = :user_id)),
     message as (
         insert into messages (id, user_id, conversation_id, session_id, turn_id, role, text, status, position, details,
@@ -120,7 +119,7 @@ def finish_turn(
             "session_id": begun.session_id,
             "ends": ends,
             "lease": begun.lease,
-            "regenerate": begun.regenerate,
+            "again": begun.again,
             "user_message_id": begun.user_message_id,
             "message_id": begun.assistant_message_id,
             "text": finished.text,

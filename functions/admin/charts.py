@@ -1,4 +1,4 @@
-"""The report's pictures: SVG made on the server by pygal, shown as images, so that the page needs no script."""
+"""The report's pictures: SVG made on the server by pygal, shown as images, so that the page needs no chart library."""
 
 from __future__ import annotations
 
@@ -7,32 +7,56 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
-_SIZE = {"width": 720, "height": 280}
 FUNNEL = ("retrieved", "surfaced", "cited", "helpful")
+# Text, softer text, lines, and a colour for each step of the funnel: those of the console.
+SCHEMES = {
+    "light": ("#20242a", "#5a626d", "#e0ddd5", ("#8aa4a0", "#4f8f7c", "#2d5f50", "#b7791f")),
+    "dark": ("#e5e6e3", "#a4acb3", "#343a3f", ("#5f7f79", "#93cbb8", "#cfe9df", "#e0b25f")),
+}
 
 
-def funnel(totals: Mapping[str, int]) -> str:
+def pictures(report: Mapping[str, Any], scheme: str) -> dict[str, str]:
+    """The charts of a usage report, as addresses of images, by name."""
+    return {
+        "funnel": funnel(report["totals"], scheme),
+        "findings": findings(report["findings"], scheme),
+        "trend": trend(report["trend"], scheme),
+    }
+
+
+def funnel(totals: Mapping[str, int], scheme: str) -> str:
     """How many candidates took each step of the funnel, as an image's address."""
-    chart = _pygal().HorizontalBar(**_options(), show_legend=False)
-    chart.x_labels = list(reversed(FUNNEL))  # bars are drawn from the bottom up
-    chart.add("candidates", [totals[name] for name in reversed(FUNNEL)])
-    return _address(chart)
+    return _bars([(name, totals[name]) for name in FUNNEL], scheme)
 
 
-def findings(counts: dict[str, int]) -> str:
+def findings(counts: Mapping[str, int], scheme: str) -> str:
     """How many entries there are of each finding, as an image's address."""
-    chart = _pygal().HorizontalBar(**_options(), show_legend=False)
-    chart.x_labels = [name.replace("_", " ") for name in reversed(counts)]
-    chart.add("entries", [counts[name] for name in reversed(counts)])
-    return _address(chart)
+    return _bars([(name.replace("_", " "), count) for name, count in counts.items()], scheme)
 
 
-def trend(days: Sequence[Mapping[str, Any]]) -> str:
+def trend(days: Sequence[Mapping[str, Any]], scheme: str) -> str:
     """The funnel's four counts by day, as an image's address."""
-    chart = _pygal().Line(**_options(), x_labels_major_count=8, show_minor_x_labels=False)
+    chart = _pygal().Line(
+        **_options(scheme), show_legend=True, legend_at_bottom=True, legend_at_bottom_columns=4, show_dots=len(days) < 2,
+        stroke_style={"width": 3}, x_labels_major_count=6, show_minor_x_labels=False, truncate_label=-1,
+    )  # fmt: skip
     chart.x_labels = [day["day"].isoformat() for day in days]
     for name in FUNNEL:
         chart.add(name, [day[name] for day in days])
+    return _address(chart)
+
+
+def _bars(values: Sequence[tuple[str, int]], scheme: str) -> str:
+    chart = _pygal().HorizontalBar(
+        **_options(scheme),
+        show_legend=False,
+        print_values=True,
+        print_values_position="top",
+        truncate_label=-1,
+    )
+    # Bars are drawn from the bottom up.
+    chart.x_labels = [name for name, _ in reversed(values)]
+    chart.add("", [count for _, count in reversed(values)])
     return _address(chart)
 
 
@@ -42,11 +66,25 @@ def _pygal() -> Any:
     return pygal
 
 
-def _options() -> dict[str, Any]:
-    from pygal.style import DefaultStyle
+def _options(scheme: str) -> dict[str, Any]:
+    from pygal.style import Style
 
-    # Not its usual fonts and scripts: those come from elsewhere.
-    return {**_SIZE, "js": (), "style": DefaultStyle(font_family="sans-serif"), "print_values": True}
+    ink, soft, line, colours = SCHEMES[scheme]
+    style = Style(
+        # Not its usual fonts and scripts: those come from elsewhere.
+        font_family="sans-serif", background="transparent", plot_background="transparent", foreground=soft, foreground_strong=ink,
+        foreground_subtle=line, guide_stroke_color=line, major_guide_stroke_color=line, value_colors=(ink,) * 4,
+        colors=colours, opacity="1", opacity_hover="1", label_font_size=15, major_label_font_size=15,
+        value_font_size=15, legend_font_size=15, no_data_font_size=20,
+    )  # fmt: skip
+    return {
+        "width": 640,
+        "height": 300,
+        "js": (),
+        "style": style,
+        "no_data_text": "Nothing yet",
+        "margin": 12,
+    }
 
 
 def _address(chart: Any) -> str:

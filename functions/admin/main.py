@@ -14,22 +14,25 @@ import sqlalchemy as sa
 from flask import Request, Response
 from sqlalchemy import Connection
 
+from common import auth, db
 from common.db import transaction
 from common.errors import InvalidFields
 from common.http import Call, Endpoints
 from common.knowledge.embeddings import embedder
-from common.knowledge.performance import MAX_DAYS, usage_report
+from common.knowledge.performance import FINDINGS, MAX_DAYS, usage_report
 from common.knowledge.search import search_brain
 from common.text import to_json
 from common.warehouse.cutover import cutover_status
 from common.warehouse.triggers import last_assessment
-from functions.admin.page import content_security_policy, render
+from common.warm_up import in_each_worker
+from functions.admin import charts
 from functions.admin.tables import csv_response, wants_csv
 
 MAX_CANDIDATES = 50
 _NOBODY = uuid.UUID(int=0)
 
 endpoints = Endpoints()
+in_each_worker(auth.preload, db.preload)
 
 
 @contextmanager
@@ -48,24 +51,22 @@ def looking(call: Call, action: str, **details: Any) -> Iterator[Connection]:
 
 @endpoints.route("GET", "/admin", gate="admin")
 def page(call: Call) -> Response:
-    """The report with its pictures, the triggers and the cutover, as one page."""
-    days = _number(call, "days", 30, MAX_DAYS)
-    with looking(call, "report-page") as connection:
-        report = usage_report(connection, now=call.now, days=days)
-        assessment = last_assessment(connection)
-        cutover = cutover_status(connection, call.config)
-    response = Response(render(report, assessment, cutover, days), mimetype="text/html")
-    response.headers["Content-Security-Policy"] = content_security_policy()
-    return response
+    """The console at its report. Who comes by this address has been let in by Access, whose cookie the report's requests need."""
+    return Response(status=303, headers={"Location": "/#/admin"})
 
 
 @endpoints.route("GET", "/admin/v1/usage-report", gate="admin")
 def report(call: Call) -> Response | dict[str, Any]:
-    """The usage report; as CSV, its entries."""
+    """The usage report; as CSV, its entries; with `pictures=light` or `dark`, its charts as well, and what each finding means."""
     days = _number(call, "days", 30, MAX_DAYS)
+    scheme = call.request.args.get("pictures")
+    if scheme not in (None, *charts.SCHEMES):
+        raise InvalidFields(f"pictures: give one of {', '.join(charts.SCHEMES)}.")
     with looking(call, "usage-report", csv=wants_csv(call.request)) as connection:
         found = usage_report(connection, now=call.now, days=days)
-    return csv_response("usage-report", found["entries"]) if wants_csv(call.request) else found
+    if wants_csv(call.request):
+        return csv_response("usage-report", found["entries"])
+    return {**found, "meanings": FINDINGS, "pictures": charts.pictures(found, scheme)} if scheme else found
 
 
 @endpoints.route("GET", "/admin/v1/triggers", gate="admin")

@@ -6,17 +6,20 @@ from collections.abc import Iterator
 
 from flask import Request, Response
 
-from common import clock, db
+from common import auth, clock, db, erasure_ledger, events
 from common.advisor import turn
 from common.advisor.events import Finished, TurnEvent
 from common.advisor.request import read_turn_request
 from common.conversations import BegunTurn, Replay
 from common.http import Call, Endpoints, event_stream, json_response
+from common.llm import call as llm
 from common.streaming import Background
 from common.turns.finish import renew_lease
 from common.ui_stream import HEADERS, replayed_stream, ui_stream
+from common.warm_up import in_each_worker
 
 endpoints = Endpoints()
+in_each_worker(auth.preload, db.preload, erasure_ledger.ledger, llm.preload, events.publisher)
 
 
 @endpoints.route("POST", "/chat", gate="customer")
@@ -37,13 +40,13 @@ def chat(call: Call) -> Response:
         with db.user_transaction(running.account.user_id) as connection:
             return renew_lease(connection, running, now=clock.now())
 
-    events = Background(
+    turn_events = Background(
         lambda cancelled: turn.run(running, charge, config=call.config, clock=clock.now, cancelled=cancelled),
         on_heartbeat=renew,
     )
     if as_json:
-        return turn_document(events)
-    return event_stream(turn_stream(events, running), HEADERS)
+        return turn_document(turn_events)
+    return event_stream(turn_stream(turn_events, running), HEADERS)
 
 
 def turn_document(events: Background[TurnEvent]) -> Response:

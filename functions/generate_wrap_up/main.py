@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from flask import Request, Response
 
+from common import auth, db
 from common.events import receive_push
 from common.http import Call, Endpoints
+from common.llm import call as llm
 from common.memory.wrap_up_writing import wrap_up_session
+from common.warm_up import in_each_worker
 
 endpoints = Endpoints()
+in_each_worker(auth.preload, db.preload, llm.preload)
 
 
 @endpoints.route("POST", "/", gate="internal")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# serving.sh: write terraform/serving.tfvars.json, the revision of each service that has the traffic now. A service that does not exist yet
-# is left out. Needs gcloud and _REGION.
+# serving.sh: write terraform/serving.tfvars.json, the revision of each service that has the traffic now, and into serving-commit the commit
+# that chat's was built from. A service that does not exist yet is left out. Needs gcloud and _REGION.
 set -euo pipefail
 
 SERVING="${SERVING:-terraform/serving.tfvars.json}"
@@ -17,3 +17,9 @@ for service in json.load(sys.stdin):
 json.dump({"serving": serving}, open(sys.argv[1], "w"))
 ' "$SERVING"
 cat "$SERVING"
+
+revision=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["serving"].get("chat", ""))' "$SERVING")
+if [ -n "$revision" ]; then
+  image=$(gcloud run revisions describe "$revision" --region "$_REGION" --format 'value(spec.containers[0].image)')
+  echo "${image##*:}" > serving-commit
+fi

@@ -20,6 +20,7 @@ from typing import TypeVar
 from local import package
 from local.issuer import Issuer
 from tests.conftest import Database
+from tests.contract import image
 from tests.e2e.conftest import free_port
 
 T = TypeVar("T")
@@ -79,7 +80,7 @@ def settings(database: Database, trust: tuple[Issuer, str], **more: str) -> dict
 
 @contextlib.contextmanager
 def deployed(name: str, folder: Path, environment: dict[str, str]) -> Iterator[Deployed]:
-    """The function `name` until the block ends: from its archive alone, or where it is a service laid out as in the image."""
+    """The function `name` until the block ends: from its archive alone, or where it is a service from the image."""
     port = free_port()
     given = {
         "PATH": os.environ["PATH"],
@@ -88,16 +89,19 @@ def deployed(name: str, folder: Path, environment: dict[str, str]) -> Iterator[D
         "FUNCTION_TARGET": "main",
         **environment,
     }
-    source = folder / name
     if name in package.FUNCTIONS:
+        source, python = folder / name, sys.executable
         shutil.unpack_archive(package.archive(name, folder / "archives"), source)
+        # Neither the repository nor what is pinned for a laptop may be what makes it run.
+        clean = image.hide(folder / "clean", "local", "functions", "evals", "tests", *image.LOCAL_MODULES)
+        given["PYTHONPATH"] = str(clean)
     else:
-        for part in ("common", "functions"):
-            shutil.copytree(package.ROOT / part, source / part)
-        given |= {"PYTHONPATH": str(source), "FUNCTION_SOURCE": f"functions/{name}/main.py"}
+        made = image.shared()
+        source, python = made.app, str(made.root / "venv/bin/python")
+        given = {**made.environment, **given, "FUNCTION_SOURCE": f"functions/{name}/main.py"}
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
-            [str(Path(sys.executable).parent / "functions-framework"), "--host", "127.0.0.1"],
+            [python, "-m", "functions_framework", "--host", "127.0.0.1"],
             cwd=source, env=given, stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
         running = Deployed(port, process, folder / f"{name}.log")

@@ -6,6 +6,7 @@ plan does not know yet (addresses of things not made) is judged by the configura
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -99,7 +100,34 @@ def public_members(plan: Plan) -> list[str]:
     return [
         f"{r['address']} is granted to everybody"
         for r in plan["planned_values"]["root_module"]["resources"]
-        if r["values"].get("member") in PUBLIC and r["address"] not in EDGE
+        if r["address"] not in EDGE and any(f'"{name}"' in json.dumps(r["values"]) for name in PUBLIC)
+    ]
+
+
+def strange_callers(plan: Plan) -> list[str]:
+    """Which function does not run as its own account, or is called by another than Pub/Sub's or Scheduler's account."""
+    written = {
+        r["address"]: r.get("expressions", {}) for r in plan["configuration"]["root_module"]["resources"]
+    }
+    runs_as = {
+        "google_cloud_run_v2_service.this": lambda e: e["template"][0]["service_account"],
+        "google_cloudfunctions2_function.this": lambda e: e["service_config"][0]["service_account_email"],
+    }
+    wrong = [
+        f"{address} does not run as its own account"
+        for address, account in runs_as.items()
+        if set(account(written[address])["references"]) != {"google_service_account.function", "each.key"}
+    ]
+    invoked = {
+        (address, r["role"])
+        for kind in ("google_cloud_run_v2_service_iam_member", "google_cloudfunctions2_function_iam_member")
+        for address, r in resources(plan, kind)
+    }
+    callers = {f'google_cloud_run_v2_service_iam_member.caller["{name}"]' for name in functions(plan)}
+    return wrong + [
+        f"{address} may call, or do more than call"
+        for address, role in invoked
+        if address not in EDGE | callers or role != "roles/run.invoker"
     ]
 
 
@@ -227,7 +255,7 @@ def careless_jobs(plan: Plan) -> list[str]:
 
 
 def pool_arithmetic(plan: Plan) -> list[str]:
-    """Whether all instances together may hold more than 80 % of the database's connections."""
+    """Whether all instances together may hold more than 80 % of the database's connections, or the plan's own check of it is gone."""
     variables = environment(plan)
     held = sum(
         f["instances"] * int(variables[name]["MEMBERINTEL_POOL_SIZE"] or 0)
@@ -239,7 +267,13 @@ def pool_arithmetic(plan: Plan) -> list[str]:
         for flag in values["settings"][0]["database_flags"]
     }
     allowed = int(flags["max_connections"])
-    return [f"{held} connections of {allowed} may be held"] if held > 0.8 * allowed else []
+    wrong = [f"{held} connections of {allowed} may be held"] if held > 0.8 * allowed else []
+    status = {c["address"]["to_display"]: c["status"] for c in plan["checks"]}
+    return (
+        wrong
+        if status.get("check.pool_arithmetic") == "pass"
+        else [*wrong, "the plan does not check its pools"]
+    )
 
 
 def waiting_requests(plan: Plan) -> list[str]:
@@ -281,6 +315,7 @@ def careless_tables(plan: Plan) -> list[str]:
 
 RULES: tuple[Rule, ...] = (
     public_members,
+    strange_callers,
     exposed_services,
     unsafe_database,
     several_roles,

@@ -39,6 +39,13 @@ def ask(running: Deployed, path: str, body: Any, **headers: str) -> http.client.
     return connection.getresponse()
 
 
+def read(running: Deployed, path: str, **headers: str) -> http.client.HTTPResponse:
+    """The response to a GET."""
+    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=60)
+    connection.request("GET", path, headers=headers)
+    return connection.getresponse()
+
+
 @pytest.mark.parametrize("name", package.FUNCTIONS)
 def test_a_function_starts_from_its_archive_alone_and_does_its_work(
     name: str, database: Database, trust: Trust, tmp_path: Path
@@ -52,14 +59,15 @@ def test_a_function_starts_from_its_archive_alone_and_does_its_work(
 
 @pytest.mark.parametrize(("name", "path"), [("brain", "/v1/sites"), ("admin", "/admin/v1/triggers")])
 def test_a_service_starts_with_what_is_in_the_image(
-    name: str, path: str, database: Database, trust: Trust, tmp_path: Path
+    name: str, path: str, database: Database, trust: Trust, owner: Person, tmp_path: Path
 ) -> None:
     with deployed(name, tmp_path, settings(database, trust)) as running:
-        connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=60)
-        connection.request("GET", path)
-        answer = connection.getresponse()
-        assert answer.status == 401
-        assert answer.headers["Content-Type"] == "application/problem+json"
+        refused = read(running, path)
+        assert refused.status == 401
+        assert refused.headers["Content-Type"] == "application/problem+json"
+        token = {"Authorization": f"Bearer {trust[0].customer_token(owner.email)}"}
+        answer = read(running, path, **token, **{"Cf-Access-Jwt-Assertion": trust[0].admin_assertion()})
+        assert answer.status == 200, (answer.read(), running.log)
 
 
 class Spoken:

@@ -2,86 +2,42 @@
 
 from __future__ import annotations
 
-import functools
-import uuid
+import re
 from typing import Any
 
-import functions_framework
 import pytest
-import schemathesis
-from flask import Flask
-from hypothesis import HealthCheck, settings
-from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from common.customer.openapi import document
 from common.customer.operations import operations
-from local.app import FUNCTIONS
-from tests.functions.conftest import System, issuer, system  # noqa: F401 - fixtures
+from tests.contract.generated_requests import SECOND, fill, generate
+from tests.e2e.conftest import Running, running  # noqa: F401 - fixture
+
+# After the erasure the other operations would meet only 401: it has a run of its own.
+ERASURE = "erase_me"
 
 
-@functools.cache
-def brain() -> Flask:
-    """The function, as it is deployed."""
-    return functions_framework.create_app("main", str(FUNCTIONS / "brain" / "main.py"))
+def test_every_operation_is_in_the_document_with_its_links_leading_somewhere() -> None:
+    described = document(operations.table)
+    found = {o["operationId"]: o for path in described["paths"].values() for o in path.values()}
+    assert set(found) == {operation.name for operation in operations.table}
+    links: list[Any] = [
+        link for o in found.values() for r in o["responses"].values() for link in r.get("links", {}).values()
+    ]
+    assert {link["operationId"] for link in links} >= {"read_conversation", "edit_memory", "set_feedback"}
+    assert {link["operationId"] for link in links} <= set(found)
 
 
-def served(environ: Any, start_response: Any) -> Any:
-    """The same as a WSGI application, made when the first request comes: the test has set the environment by then."""
-    return brain()(environ, start_response)
-
-
-# A cursor, a version or a text of nothing but spaces is of the right type and still refused; query parameters that nobody knows
-# are ignored. tests/functions/test_brain_api.py says which bodies are refused.
-EXCLUDED = [positive_data_acceptance, negative_data_rejection]
-
-described = schemathesis.openapi.from_dict(document(operations.table))
-described.app = served
-
-
-@pytest.fixture
-def existing(system: System) -> dict[str, Any]:  # noqa: F811
-    """The id of a real thing for each path with an id in it, so that not every request ends at 404."""
-    answer = system.chat("How many active members do I have?").json
-    system.deliver_all()
-    headers = system.token(system.owner)
-    memory = (
-        system.client("brain").post("/v1/brain/memories", json={"content": "Likes tea"}, headers=headers).json
-    )
-    system.database.run(
-        """insert into session_logs (id, tenant_id, user_id, session_id, summary, decisions, open_items, new_context,
-                                     next_session_note, trigger, model, input_tokens, output_tokens, created_at)
-           values (:id, :tenant, :user_id, :session, 's', '[{"text": "t", "message_ids": []}]', '[]', '[]', '', 'quiet', 'm', 1,
-                   1, now())""",
-        id=(wrap_up := uuid.uuid4()),
-        tenant=system.owner.tenant_id,
-        user_id=system.owner.user_id,
-        session=uuid.UUID(answer["session_id"]),
-    )
-    return {
-        "conversations": answer["conversation_id"],
-        "messages": answer["message_id"],
-        "snapshots": str(system.database.scalar("select id from message_tool_results limit 1")),
-        "session-logs": str(wrap_up),
-        "memories": memory["id"],
-    }
+def test_a_few_generated_requests_are_answered_as_described(running: Running) -> None:  # noqa: F811
+    fill(running, 2)
+    printed = generate(running, "--max-examples", "5", "--exclude-operation-id", ERASURE)
+    assert re.search(r"Tested: 25\b", printed), printed
 
 
 @pytest.mark.slow
-@described.parametrize()
-@settings(
-    max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-def test_generated_requests_are_answered_as_described(
-    case: schemathesis.Case,
-    system: System,  # noqa: F811
-    existing: dict[str, Any],
-) -> None:
-    headers = system.token(system.owner)
-    case.call_and_validate(headers=headers, excluded_checks=EXCLUDED)
-    for kind, thing in existing.items():
-        if f"/{kind}/{{id}}" in case.path:
-            case.path_parameters["id"] = thing
-            case.call_and_validate(headers=headers, excluded_checks=EXCLUDED)
+def test_generated_requests_are_answered_as_described(running: Running) -> None:  # noqa: F811
+    fill(running, 20)
+    phases = ("--phases", "examples,coverage,fuzzing", "--max-examples", "300")
+    printed = generate(running, *phases, "--exclude-operation-id", ERASURE)
+    assert re.search(r"Tested: 25\b", printed), printed
+    printed = generate(running, *phases, "--include-operation-id", ERASURE, email=SECOND)
+    assert re.search(r"Tested: 1\b", printed), printed

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract import plan_policy
+from tests.contract import alert_policy, log_metrics, plan_policy
 from tests.contract.plan_policy import Plan
 
 TERRAFORM = Path(__file__).resolve().parents[2] / "terraform"
@@ -52,7 +52,7 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Plan]:
     return made
 
 
-@pytest.mark.parametrize("rule", plan_policy.RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("rule", [*plan_policy.RULES, *alert_policy.RULES], ids=lambda rule: rule.__name__)
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
 def test_a_plan_keeps_every_rule(plans: dict[str, Plan], environment: str, rule: plan_policy.Rule) -> None:
     assert rule(plans[environment]) == []
@@ -105,6 +105,91 @@ def test_each_function_may_do_what_it_must_and_nothing_else(plans: dict[str, Pla
         for a, _ in plan_policy.resources(plans[environment], "google_service_account", "function")
     }
     assert accounts == set(ALLOWED)
+
+
+# What a role of our own holds: each has one purpose.
+PERMISSIONS = {
+    "memberintelModelCaller": {"aiplatform.endpoints.predict"},
+    "memberintelWarehouseJobs": {"bigquery.jobs.create"},
+    "memberintelBuildStarter": {"cloudbuild.builds.create", "cloudbuild.builds.get"},
+}
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_a_role_of_our_own_holds_what_its_purpose_needs(plans: dict[str, Plan], environment: str) -> None:
+    roles = {
+        v["role_id"]: set(v["permissions"])
+        for _, v in plan_policy.resources(plans[environment], "google_project_iam_custom_role")
+    }
+    keeper = roles.pop("memberintelSecretKeeper")
+    assert not [p for p in keeper if "versions" in p], "it keeps secrets that it cannot read"
+    assert roles == PERMISSIONS
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_who_is_no_function_may_do_what_it_must_and_nothing_else(
+    plans: dict[str, Plan], environment: str
+) -> None:
+    """The accounts that call the functions hold no grant but on them, and nobody is given a basic role."""
+    plan = plans[environment]
+    members = [
+        r for r in plan["configuration"]["root_module"]["resources"] if r["type"].endswith("_iam_member")
+    ]
+    held = {
+        account: {
+            r["address"]
+            for r in members
+            if f"google_service_account.{account}" in r["expressions"]["member"].get("references", [])
+        }
+        for account in ("pusher", "scheduler", "migrator", "builder")
+    }
+    assert held == {
+        "pusher": set(),
+        "scheduler": set(),
+        "migrator": set(),
+        "builder": {
+            "google_project_iam_member.builder_logs",
+            "google_storage_bucket_iam_member.builder_source",
+            "google_artifact_registry_repository_iam_member.builder",
+        },
+    }
+    roles = {
+        v.get("role")
+        for r in plan["planned_values"]["root_module"]["resources"]
+        if "_iam_" in r["type"] and (v := r["values"])
+    }
+    assert not roles & {"roles/owner", "roles/editor", "roles/viewer"}
+    assert not [
+        r["address"]
+        for r in plan["planned_values"]["root_module"]["resources"]
+        if r["type"].endswith(("_iam_binding", "_iam_policy"))
+    ], "only single members are granted, so that no grant takes another away"
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS)
+def test_who_calls_a_model_gets_its_key_by_reference(plans: dict[str, Plan], environment: str) -> None:
+    """Without it the offline model would answer customers."""
+    given = plan_policy.environment(plans[environment])
+    assert {name for name, variables in given.items() if "ANTHROPIC_API_KEY" in variables} == {
+        "chat",
+        "generate_wrap_up",
+    }
+    assert given["chat"]["ANTHROPIC_API_KEY"] is given["generate_wrap_up"]["ANTHROPIC_API_KEY"] is None
+
+
+def test_the_metrics_are_those_that_the_log_lines_are_tried_on(plans: dict[str, Plan]) -> None:
+    planned = {
+        v["name"]: (v["filter"], v["value_extractor"], v["label_extractors"] or {})
+        for _, v in plan_policy.resources(plans["prod"], "google_logging_metric")
+    }
+    assert planned == {
+        m.name: (
+            m.filter,
+            f"EXTRACT(jsonPayload.{m.value})" if m.value else None,
+            {label: f"EXTRACT(jsonPayload.{label})" for label in m.labels},
+        )
+        for m in log_metrics.metrics()
+    }
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS)
@@ -193,6 +278,29 @@ JOB = 'google_cloud_scheduler_job.this["nightly_refresh"]'
 CHAT = 'google_cloud_run_v2_service.this["chat"]'
 SQL = "google_sql_database_instance.main"
 TABLE = 'google_bigquery_table.this["usage_charges"]'
+EVENTS_DEAD = 'google_monitoring_alert_policy.threshold["events_dead"]'
+LATENCY = 'google_monitoring_alert_policy.threshold["turn_latency"]'
+NIGHTLY = 'google_monitoring_alert_policy.threshold["nightly_missing"]'
+COST = 'google_monitoring_alert_policy.query["wrap_up_cost"]'
+
+
+def threshold(values: dict[str, Any]) -> dict[str, Any]:
+    (condition,) = values["conditions"]
+    found: dict[str, Any] = condition["condition_threshold"][0]
+    return found
+
+
+def reword(plan: Plan, old: str, new: str) -> None:
+    """Change a word of the query on the wrap-ups' cost."""
+
+    def change(values: dict[str, Any]) -> None:
+        query = values["conditions"][0]["condition_prometheus_query_language"][0]
+        assert old in query["query"]
+        query["query"] = query["query"].replace(old, new)
+
+    edit(plan, COST, change)
+
+
 FAULTS: dict[str, tuple[plan_policy.Rule, Callable[[Plan], None]]] = {
     "everybody publishes": (
         plan_policy.public_members,
@@ -283,6 +391,62 @@ FAULTS: dict[str, tuple[plan_policy.Rule, Callable[[Plan], None]]] = {
         lambda p: edit(
             p, CHAT, lambda v: v["template"][0]["containers"][0]["resources"][0].update(cpu_idle=None)
         ),
+    ),
+    "everybody by another kind of grant": (
+        plan_policy.public_members,
+        lambda p: edit(p, PUSH, lambda v: v.update(members=["allAuthenticatedUsers"])),
+    ),
+    "another caller": (
+        plan_policy.strange_callers,
+        lambda p: edit(
+            p,
+            'google_cloud_run_v2_service_iam_member.caller["nightly_refresh"]',
+            lambda v: v.update(role="roles/run.admin"),
+        ),
+    ),
+    "no check of the pools": (plan_policy.pool_arithmetic, lambda p: p.update(checks=[])),
+    "a threshold on a distribution's sum": (
+        alert_policy.unevaluable_thresholds,
+        lambda p: edit(
+            p, LATENCY, lambda v: threshold(v)["aggregations"][0].update(cross_series_reducer="REDUCE_SUM")
+        ),
+    ),
+    "a percentile of a count": (
+        alert_policy.unevaluable_thresholds,
+        lambda p: edit(
+            p,
+            EVENTS_DEAD,
+            lambda v: threshold(v)["aggregations"][0].update(per_series_aligner="ALIGN_PERCENTILE_99"),
+        ),
+    ),
+    "a metric that is not there": (
+        alert_policy.unevaluable_thresholds,
+        lambda p: edit(
+            p,
+            EVENTS_DEAD,
+            lambda v: threshold(v).update(filter=threshold(v)["filter"].replace("dead", "lost")),
+        ),
+    ),
+    "a day and two hours": (
+        alert_policy.unevaluable_thresholds,
+        lambda p: edit(p, NIGHTLY, lambda v: threshold(v).update(duration="7200s")),
+    ),
+    "silence is good news": (
+        alert_policy.unevaluable_thresholds,
+        lambda p: edit(p, NIGHTLY, lambda v: threshold(v).update(evaluation_missing_data=None)),
+    ),
+    "a sum that is no series": (
+        alert_policy.unevaluable_queries,
+        lambda p: reword(p, "wrap_up_cost_usd_sum", "wrap_up_cost_usd"),
+    ),
+    "a label that is not extracted": (
+        alert_policy.unevaluable_queries,
+        lambda p: reword(p, '"cloud_run_revision"', '"cloud_run_revision",tenant="x"'),
+    ),
+    "a week": (alert_policy.unevaluable_queries, lambda p: reword(p, "[24h]", "[7d]")),
+    "nobody is told": (
+        alert_policy.silent_alerts,
+        lambda p: edit(p, COST, lambda v: v.update(notification_channels=[])),
     ),
     "rows for good": (
         plan_policy.careless_tables,

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from local.cli import parser
 
 ROOT = Path(__file__).resolve().parents[2]
 TERRAFORM = ROOT / "terraform"
@@ -26,10 +29,13 @@ def test_a_release_goes_its_steps_in_order() -> None:
         "lint",
         "test",
         "build",
+        "serving",
+        "previous",
         "plan",
         "save-plan",
         "migrate",
         "apply",
+        "keys",
         "smoke",
         "shift",
         "evals",
@@ -52,7 +58,13 @@ def test_a_release_calls_the_commands_that_the_repository_has() -> None:
     assert "make test" in script["test"]
     assert "memberintel migrate" in script["migrate"]
     assert 'memberintel smoke --url "https://candidate.$_DOMAIN"' in script["smoke"]
+    smoke = re.search(r"memberintel (smoke .*)", script["smoke"])
+    assert smoke
+    asked = parser().parse_args(shlex.split(smoke.group(1)))
+    assert asked.project, "its log events are read back"
+    assert asked.sign_in, "and it signs in as a customer"
     assert "memberintel evals --provider anthropic" in script["evals"]
+    assert "memberintel evals --gate" in script["evals"]
     assert "release.tfplan" in script["apply"]
     assert "-var" not in script["apply"], "the plan that was approved is applied, not another"
     for step in release_steps():
@@ -103,6 +115,7 @@ case "$*" in
  {"metadata": {"name": "relay-events"}, "status": {"traffic": [{"revisionName": "relay-events-1", "percent": 100}]}}]
 END
     ;;
+  *"revisions describe"*) echo "r-docker.pkg.dev/p/memberintel/memberintel:0123abc" ;;
   *describe*) echo "$4-new" ;;
   *"logging read"*"status>=500"*) seq "$FAILED" ;;
   *"logging read"*) seq 40 ;;
@@ -130,6 +143,7 @@ def release(tmp_path: Path, script: str, *arguments: str, failed: int = 0) -> tu
             "WATCH_SECONDS": "0",
             "_REGION": "r",
         },
+        cwd=tmp_path,
         capture_output=True,
     )
     moved = re.findall(r"update-traffic (\w+) .*--to-(?:tags|revisions)=(\S+)", calls.read_text())
@@ -162,5 +176,35 @@ def test_the_plan_is_told_what_serves_now(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "serving.tfvars.json").read_text()) == {"serving": {"chat": "chat-old"}}
 
 
+def test_what_serves_now_is_tried_on_the_new_schema(tmp_path: Path) -> None:
+    assert release(tmp_path, "serving.sh")[0] == 0
+    assert (tmp_path / "serving-commit").read_text() == "0123abc\n"
+    assert "revisions describe chat-old" in (tmp_path / "calls").read_text()
+    script = next(step["script"] for step in release_steps() if step["id"] == "previous")
+    assert 'make test-previous PREVIOUS="$(cat serving-commit)"' in script
+
+
 def test_a_plan_is_not_made_when_it_is_unknown_what_serves(tmp_path: Path) -> None:
     assert release(tmp_path, "serving.sh", failed=1)[0] != 0
+
+
+@pytest.mark.parametrize(
+    ("verdict", "released"),
+    [
+        ("release gate: passed: anthropic, abc, 2026-05-12", True),
+        ("release gate: failed: anthropic, abc, 2026-05-12", False),
+        ("release gate: not run: there is no report", False),
+        ("", False),
+    ],
+)
+def test_only_passed_evals_let_a_release_stay(tmp_path: Path, verdict: str, released: bool) -> None:
+    (tmp_path / "evals.verdict").write_text(verdict)
+    shift = tmp_path / "terraform" / "release" / "shift.sh"
+    shift.parent.mkdir(parents=True)
+    shift.write_text("#!/bin/sh\ntouch went-$1\n")
+    shift.chmod(0o755)
+    script = next(step["script"] for step in release_steps() if step["id"] == "gate")
+    environ = {**os.environ, "_STAGE": "apply"}
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environ, capture_output=True)
+    assert (done.returncode == 0) == released
+    assert (tmp_path / "went-back").exists() != released

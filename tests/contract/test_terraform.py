@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import hcl2
 
@@ -13,9 +12,9 @@ from common.config import Settings, variable
 from common.db import ROLE_NAMES
 from common.log import EVENTS
 from local import package
+from tests.contract.terraform_source import TERRAFORM, blocks, local, plain, source
 
 ROOT = Path(__file__).resolve().parents[2]
-TERRAFORM = ROOT / "terraform"
 ENVIRONMENTS = ("dev", "staging", "prod")
 FUNCTIONS = {
     "chat",
@@ -30,30 +29,6 @@ FUNCTIONS = {
 }
 # Read by the functions' framework and by gunicorn, not by our settings.
 FRAMEWORK = {"FUNCTION_SOURCE", "THREADS"}
-
-
-def source(name: str) -> str:
-    return (TERRAFORM / name).read_text(encoding="utf-8")
-
-
-def plain(value: Any) -> Any:
-    """The parser's values without the quotes it leaves around strings."""
-    if isinstance(value, dict):
-        return {plain(k): plain(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [plain(v) for v in value]
-    return value[1:-1] if isinstance(value, str) and value.startswith('"') else value
-
-
-def blocks(kind: str) -> list[dict[str, Any]]:
-    """Every block of a kind, of all files."""
-    files = [hcl2.loads(path.read_text(encoding="utf-8")) for path in sorted(TERRAFORM.glob("*.tf"))]
-    return [plain(block) for file in files for block in file.get(kind, [])]
-
-
-def local(name: str) -> Any:
-    """The value of a local, where it is written out."""
-    return next(block[name] for block in blocks("locals") if name in block)
 
 
 def alert_names() -> set[str]:

@@ -5,22 +5,39 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pg8000.dbapi
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Engine
 
+from common import db
+from common.config import settings
 from common.db import ROLE_NAMES
 from common.migrations import run as migrations
-from common.migrations.roles import make_roles
-from local import postgres
+from local import cli, postgres
 
 MIGRATOR = "migrator@project.iam"
 
 
+class Connector:
+    """Cloud SQL's connector, of which the way to the server is left out."""
+
+    def __init__(self, server: postgres.Server) -> None:
+        self._socket = str(server.socket)
+
+    def connect(
+        self, instance: str, driver: str, *, enable_iam_auth: bool, ip_type: str, db: str, **options: Any
+    ) -> Any:
+        assert (instance, driver, enable_iam_auth, ip_type) == ("p:r:i", "pg8000", True, "private")
+        return pg8000.dbapi.connect(database=db, unix_sock=self._socket, **options)
+
+
 @pytest.fixture(scope="module")
 def migrator() -> Iterator[Engine]:
-    """An empty instance as the cloud hands it over: a role that may make roles, and one account that is its member."""
+    """An empty instance as the cloud hands it over (a role that may make roles, and one account that is its member), after the migration
+    job has run twice."""
     with (
         tempfile.TemporaryDirectory(prefix="memberintel-test-") as folder,
         postgres.server(Path(folder), durable=False) as running,
@@ -33,10 +50,19 @@ def migrator() -> Iterator[Engine]:
             connection.execute(sa.text("create database memberintel owner cloudsqlsuperuser"))
         with sa.create_engine(running.url("memberintel"), **as_superuser).connect() as connection:
             connection.execute(sa.text("create extension vector"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(db, "_connector", lambda: Connector(running))
+            patch.setenv("MEMBERINTEL_CLOUD_SQL_INSTANCE", "p:r:i")
+            patch.setenv("MEMBERINTEL_CLOUD_SQL_USER", MIGRATOR)
+            patch.delenv("MEMBERINTEL_DATABASE_URL", raising=False)
+            for _ in range(2):
+                settings.cache_clear()
+                db.engine.cache_clear()
+                assert cli.main(["migrate", "--data", folder]) == 0
+                db.engine("owner").dispose()
+        settings.cache_clear()
+        db.engine.cache_clear()
         engine = sa.create_engine(sa.make_url(running.url("memberintel")).set(username=MIGRATOR))
-        for _ in range(2):
-            make_roles(engine)
-            migrations.migrate(engine)
         yield engine
         engine.dispose()
 

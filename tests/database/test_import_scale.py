@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from benchmarks.imports import write_payments
+from benchmarks.imports import write_file
 from common.db import user_transaction
 from common.sites.imports import tables
 from common.sites.imports.reading import Conventions
@@ -170,7 +170,7 @@ def test_memory_does_not_grow_with_the_file_and_progress_is_told(
     for count in (10_000, 60_000):
         importing.empty()
         path = tmp_path / f"{count}.csv"
-        write_payments(path, count)
+        write_file(path, "payments", count)
         tracemalloc.start()
         report = importing.file(path, progress=lambda _file, rows: told.append(rows))
         peaks.append(tracemalloc.get_traced_memory()[1])

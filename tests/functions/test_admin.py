@@ -35,7 +35,12 @@ PATHS = [
     "/admin/v1/retrieval?q=discount",
 ]
 # What anybody may read without a token: what is the same for everybody.
-PUBLIC = {("brain", "/"), ("brain", "/console/<name>"), ("brain", "/openapi.json")}
+PUBLIC = {
+    ("brain", "/"),
+    ("brain", "/console/<name>"),
+    ("brain", "/console/sign-in.json"),
+    ("brain", "/openapi.json"),
+}
 
 
 def look(system: System, path: str, **headers: str) -> TestResponse:
@@ -101,12 +106,12 @@ def test_without_a_token_it_is_401_with_a_customers_403_and_nothing_is_noted(
     assert system.database.scalar("select count(*) from access_log") == 0
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", PATHS[1:])
 def test_each_look_leaves_a_row_that_names_the_admin(system: System, path: str) -> None:
     assert look(system, path).status_code == 200
     (row,) = system.database.rows("select actor, action, details from access_log")
     assert row.actor == ADMIN
-    assert row.action == {"/admin": "report-page"}.get(path, path.split("?")[0].rsplit("/", 1)[-1])
+    assert row.action == path.split("?")[0].rsplit("/", 1)[-1]
     assert "discount" not in json.dumps(row.details)
 
 
@@ -172,31 +177,40 @@ def test_the_debug_search_shows_candidates_and_is_not_logged_as_retrieval(system
     assert look(system, "/admin/v1/retrieval").status_code == 422
 
 
-def test_the_page_has_its_pictures_and_runs_no_script(system: System) -> None:
+def test_its_address_leads_to_the_report_in_the_console(system: System) -> None:
+    response = look(system, "/admin")
+    assert (response.status_code, response.headers["Location"]) == (303, "/#/admin")
+
+
+@pytest.mark.parametrize("scheme", charts.SCHEMES)
+def test_the_report_brings_its_pictures_for_either_scheme(system: System, scheme: str) -> None:
     arranged(system)
     add_entry(system, "<script>alert(1)</script>")
     nightly(system)
-    response = look(system, "/admin")
-    assert response.mimetype == "text/html"
-    policy = response.headers["Content-Security-Policy"]
-    assert policy.startswith("default-src 'none'; style-src 'sha256-")
-    assert "unsafe" not in policy
-    assert response.text.count("data:image/svg+xml;base64,") == 3
-    assert "<script" not in response.text
-    assert "&lt;script&gt;" in response.text
-    assert re.findall(r"(?:src|href)=\"(?!data:|/admin/)", response.text) == []
+    report = look(system, f"/admin/v1/usage-report?pictures={scheme}").json
+    assert set(report["pictures"]) == {"funnel", "findings", "trend"}
+    assert set(report["meanings"]) == set(report["findings"])
+    pictures = [picture(address) for address in report["pictures"].values()]
+    assert all(charts.SCHEMES[scheme][0] in svg for svg in pictures)
+    assert look(system, "/admin/v1/usage-report?pictures=neon").status_code == 422
+
+
+def picture(address: str) -> str:
+    """The SVG behind an image's address."""
+    assert address.startswith("data:image/svg+xml;base64,")
+    return base64.b64decode(address.split(",", 1)[1]).decode()
 
 
 def test_a_picture_has_neither_script_nor_address() -> None:
     day = {"day": datetime(2026, 5, 1).date(), **dict.fromkeys(charts.FUNNEL, 3)}
     totals = dict.fromkeys(charts.FUNNEL, 3)
     for address in (
-        charts.trend([day]),
-        charts.trend([]),
-        charts.funnel(totals),
-        charts.findings({"outranked": 2}),
+        charts.trend([day], "light"),
+        charts.trend([], "dark"),
+        charts.funnel(totals, "light"),
+        charts.findings({"outranked": 2}, "dark"),
     ):
-        svg = base64.b64decode(address.split(",", 1)[1]).decode()
+        svg = picture(address)
         assert svg.startswith("<svg")
         assert "script" not in svg
         assert not re.search(r"(?:href|src)=|url\(|@import", svg)
@@ -247,14 +261,16 @@ def test_every_function_has_routes() -> None:
 
 
 def test_a_browser_signs_in_locally_as_behind_access(system: System) -> None:
-    app = LocalApp(Dispatcher("", lambda: "", ()), system.issuer.jwks)
+    app = LocalApp(Dispatcher("", lambda: "", ()), system.issuer, 8080)
 
-    def opened(assertion: str) -> TestResponse:
-        return Client(app).get(ACCESS_PATH, query_string={"assertion": assertion}, follow_redirects=True)
+    def opened(assertion: str) -> int:
+        client = Client(app)
+        client.get(ACCESS_PATH, query_string={"assertion": assertion})
+        return client.get("/admin/v1/triggers").status_code
 
-    assert opened(system.issuer.admin_assertion()).status_code == 200
-    assert opened(system.issuer.customer_token(system.owner.email)).status_code == 403
-    assert opened("nonsense").status_code == 401
+    assert opened(system.issuer.admin_assertion()) == 200
+    assert opened(system.issuer.customer_token(system.owner.email)) == 403
+    assert opened("nonsense") == 401
     cookie = Client(app).get(ACCESS_PATH, query_string={"assertion": "x"}).headers["Set-Cookie"]
     assert {"HttpOnly", "SameSite=Strict", "Path=/admin"} <= set(cookie.split("; "))
 

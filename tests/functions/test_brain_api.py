@@ -206,7 +206,7 @@ class TestPages:
         assert sorted(seen) == sorted(map(str, made))
 
     @pytest.mark.parametrize(
-        "cursor", ["x", "%00", "MjAyNi0wNS0xMg", write_cursor(NOW.replace(tzinfo=None), SOME_ID)]
+        "cursor", ["x", "%00", "MjAyNi0wNS0xMg", "12-34", f"-1-{SOME_ID.hex}", f"{10**16}-{SOME_ID.hex}"]
     )
     def test_a_cursor_that_is_none_of_ours_is_refused(self, system: System, cursor: str) -> None:
         assert ask(system, "GET", f"/v1/conversations?cursor={cursor}").status_code == 422
@@ -451,6 +451,10 @@ class TestWrapUps:
                 412,
                 "urn:memberintel:problem:stale-version",
             )
+        missing = f"/v1/session-logs/{SOME_ID}"
+        for nothing in ('"1"', "nonsense"):
+            refused = ask(system, "PATCH", missing, json={"summary": "x"}, headers={"If-Match": nothing})
+            assert refused.status_code == 404, nothing
         for any_version in ({}, {"If-Match": "*"}, {"If-Match": 'W/"4"'}):
             accepted = ask(system, "PATCH", path, json={"next_session_note": "n"}, headers=any_version)
             assert accepted.status_code == 200, any_version
@@ -469,7 +473,15 @@ class TestWrapUps:
         assert ask(system, "GET", path).json["summary"] == "They talked."
 
     @pytest.mark.parametrize(
-        "body", [{"sumary": "x"}, {"summary": ""}, {"decisions": [{"text": ""}]}, {"decisions": "x"}]
+        "body",
+        [
+            {"sumary": "x"},
+            {"summary": ""},
+            {"summary": "\u200b "},
+            {"decisions": [{"text": ""}]},
+            {"decisions": "x"},
+            {},
+        ],
     )
     def test_a_wrong_edit_is_named(self, system: System, body: dict[str, Any]) -> None:
         path = f"/v1/session-logs/{add_wrap_up(system, system.chat('Hello there').json)}"
@@ -497,6 +509,8 @@ class TestDocuments:
             system, "POST", f"{path}/restore", json={"version": 1}, headers={"If-Match": '"3"'}
         ).json
         assert (restored["content"], restored["version"], restored["author"]) == ("one", 4, "customer")
+        assert ask(system, "POST", f"{path}/restore", json={"version": 2.0}).json["content"] == "two"
+        assert ask(system, "POST", f"{path}/restore", json={"version": 2.5}).status_code == 422
         assert ask(system, "POST", f"{path}/restore", json={"version": 9}).status_code == 404
         assert ask(system, "GET", f"{path}/revisions?cursor=x").status_code == 422
 

@@ -59,6 +59,23 @@ BODIES: dict[str, tuple[bytes, str, tuple[int, str]]] = {
     "not UTF-8": (b'{"message": "\xff\xfe"}', JSON, (400, "invalid-request")),
     "empty": (b"", JSON, (422, "invalid-fields")),
     "an empty message": (b'{"message": "  "}', JSON, (422, "invalid-fields")),
+    "a message nobody can see": (
+        json.dumps({"message": "\u200b\u2060 \ufeff\u00ad\u0007"}).encode(),
+        JSON,
+        (422, "invalid-fields"),
+    ),
+    "the same from useChat": (
+        json.dumps(
+            {
+                "id": "c",
+                "messages": [
+                    {"id": "m", "role": "user", "parts": [{"type": "text", "text": "\u200b\u200d"}]}
+                ],
+            }
+        ).encode(),
+        JSON,
+        (422, "invalid-fields"),
+    ),
     "a number": (b'{"message": 5}', JSON, (422, "invalid-fields")),
     "8,001 characters": (json.dumps({"message": "x" * 8001}).encode(), JSON, (422, "invalid-fields")),
     "an unknown field": (b'{"message": "hi", "user_id": "someone"}', JSON, (422, "invalid-fields")),
@@ -154,6 +171,14 @@ def test_an_unknown_method_is_refused(system: System, method: str) -> None:
 def test_an_unknown_path_is_refused(system: System, path: str) -> None:
     response = system.client("chat").post(path, json={"message": "hi"}, headers=system.token(system.owner))
     assert problem(response) == (404, "not-found")
+
+
+@pytest.mark.parametrize("function", ["chat", "brain", "admin", "relay_events"])
+def test_what_the_framework_itself_refuses_is_a_problem_document_too(system: System, function: str) -> None:
+    for path in ("/v1/%0A/x", "/robots.txt"):
+        refused = system.client(function).get(path)
+        assert problem(refused) == (404, "not-found")
+        assert refused.headers["X-Content-Type-Options"] == "nosniff"
 
 
 def claims(**more: Any) -> dict[str, Any]:

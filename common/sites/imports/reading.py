@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 from zoneinfo import ZoneInfo
 
 from common.errors import InvalidRequest
@@ -67,9 +67,10 @@ class Setting:
     conventions: Conventions = field(default_factory=Conventions)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Row:
-    """A data row. Cells are asked for by header names as `plain_name` writes them, the first that is there and not empty counts.
+    """A data row. Cells are without space around them and asked for by header names as `plain_name` writes them; the first that is
+    there and not empty counts.
 
     Every reader raises Fault with the column's name where the cell cannot be read.
     """
@@ -79,9 +80,9 @@ class Row:
     setting: Setting
 
     def text(self, *names: str) -> str | None:
-        """The cell without space around it, None if empty."""
+        """The cell, None if empty."""
         for name in names:
-            if value := self.cells.get(name, "").strip():
+            if value := self.cells.get(name):
                 return value
         return None
 
@@ -179,8 +180,7 @@ def _header_of(path: Path, encoding: str, sha256: str) -> Layout:
     return Layout(encoding, delimiter, skip, tuple(header), sha256)
 
 
-@dataclass(frozen=True)
-class RawRow:
+class RawRow(NamedTuple):
     """A data row as it stands in the file, or what is wrong with it."""
 
     line: int
@@ -193,39 +193,39 @@ def rows_of(path: Path, layout: Layout) -> Iterator[RawRow]:
     with path.open(encoding=layout.encoding, newline="") as file:
         for _ in range(layout.skip_lines + 1):
             file.readline()
-        before = layout.skip_lines + 1
+        before, width = layout.skip_lines + 1, len(layout.header)
         reader = csv.reader(file, delimiter=layout.delimiter, strict=True)
+        line = before + 1
         while True:
-            line = before + reader.line_num + 1
             try:
-                cells = next(reader)
-            except StopIteration:
+                for cells in reader:
+                    text = "".join(cells)
+                    if text and not text.isspace():
+                        too_many = len(cells) > width and any(cell.strip() for cell in cells[width:])
+                        fault = f"{len(cells)} fields under {width} headers" if too_many else None
+                        # What is printable has nothing to clean away; most rows are.
+                        yield RawRow(
+                            line, cells if text.isprintable() else [clean_text(c) for c in cells], fault
+                        )
+                    line = before + reader.line_num + 1
                 return
             except csv.Error:
                 last = before + reader.line_num
-                yield RawRow(
-                    line,
-                    [],
-                    f"broken quotation marks, up to line {last}" if last > line else "broken quotation marks",
-                )
-                continue
+                more = f", up to line {last}" if last > line else ""
+                yield RawRow(line, [], f"broken quotation marks{more}")
+                line = last + 1
             except UnicodeError:
                 raise ImportRefused(f"{path.name}, after line {line}: not {layout.encoding} text.") from None
-            text = "".join(cells)
-            if text and not text.isspace():
-                too_many = any(cell.strip() for cell in cells[len(layout.header) :])
-                fault = f"{len(cells)} fields under {len(layout.header)} headers" if too_many else None
-                # What is printable has nothing to clean away; most rows are.
-                yield RawRow(line, cells if text.isprintable() else [clean_text(c) for c in cells], fault)
 
 
 def cells_of(raw: RawRow, header: Sequence[str]) -> dict[str, str]:
-    """The cells under their plain header names; of two columns with one name the first that is not empty."""
-    cells = dict(zip(header, raw.cells, strict=False))
-    if len(cells) == min(len(header), len(raw.cells)):
+    """The cells, stripped, under their plain header names; of two columns with one name the first that is not empty."""
+    stripped = [cell.strip() for cell in raw.cells]
+    cells = dict(zip(header, stripped, strict=False))
+    if len(cells) == min(len(header), len(stripped)):
         return cells
     cells.clear()
-    for name, value in zip(header, raw.cells, strict=False):
+    for name, value in zip(header, stripped, strict=False):
         if not cells.get(name):
             cells[name] = value
     return cells

@@ -1,17 +1,16 @@
 """What a row of any source becomes: a record for each table, members and plans named the way the file names them.
 
 External ids are unique in a site and table; a source other than the plain CSV puts its own mark before them, so that two systems' numbers
-do not meet. Money is in minor units, moments have a zone.
+do not meet. Money is in minor units, moments have a zone. They are named tuples because a large file makes and compares millions of them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class MemberRef:
+class MemberRef(NamedTuple):
     """A person as a row names them: found by external id, else by e-mail address, else made."""
 
     external_id: str | None
@@ -19,16 +18,14 @@ class MemberRef:
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRef:
+class PlanRef(NamedTuple):
     """A plan as a row names it: found by its external id or, where it has none, by its name; else made."""
 
     external_id: str | None
     name: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     external_id: str
     name: str
     price_minor: int | None
@@ -37,16 +34,14 @@ class Plan:
     status: str
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     external_id: str
     email: str | None
     name: str | None
     registered_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(NamedTuple):
     """Without a price of its own it has its plan's."""
 
     external_id: str
@@ -60,8 +55,7 @@ class Subscription:
     ended_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class Transaction:
+class Transaction(NamedTuple):
     external_id: str
     member: MemberRef | None
     plan: PlanRef | None
@@ -80,9 +74,9 @@ def moments(record: Record) -> list[datetime]:
     """Every moment that the record speaks of."""
     if isinstance(record, Transaction):
         return [record.occurred_at]
-    found: list[datetime | None] = []
+    found: tuple[datetime | None, ...] = ()
     if isinstance(record, Member):
-        found = [record.registered_at]
+        found = (record.registered_at,)
     elif isinstance(record, Subscription):
-        found = [record.started_at, record.ended_at]
+        found = (record.started_at, record.ended_at)
     return [moment for moment in found if moment is not None]

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from common.sites.imports.records import MemberRef, PlanRef
-from common.sites.imports.tables import MEMBERS, PLANS, Site, upsert
+from common.sites.imports.tables import MEMBERS, PLANS, Site, columns_of, upsert
 from common.text import to_json
 
 _MOST_KNOWN = 100_000
@@ -89,22 +89,35 @@ where user_id = :user_id and site_id = :site_id
 def members_of(connection: Connection, site: Site, refs: set[MemberRef]) -> dict[MemberRef, str]:
     """The ids of these people, made where they are not known."""
     found = find_members(connection, site, refs)
-    missing: dict[str, dict[str, Any]] = {}
+    ids = {ref: str(row["id"]) for ref, row in found.items()}
+    made: dict[str, dict[str, Any]] = {}  # by external id
+    made_for: dict[MemberRef, str] = {}
+    by_key: dict[str, str] = {}
     for ref in sorted(refs - found.keys(), key=lambda r: (r.external_id or "", r.email or "")):
-        key = ref.email or ref.external_id or ""
-        missing.setdefault(
-            key,
-            {
-                "external_id": ref.external_id or ref.email,
-                "email": ref.email,
-                "name": ref.name,
-                "registered_at": None,
-            },
+        external_id = by_key.setdefault(
+            ref.email or ref.external_id or "", ref.external_id or ref.email or ""
         )
-    if missing:
-        upsert(connection, site, MEMBERS, list({m["external_id"]: m for m in missing.values()}.values()))
-        found = find_members(connection, site, refs)
-    return {ref: str(row["id"]) for ref, row in found.items()}
+        made_for[ref] = external_id
+        made[external_id] = {
+            "external_id": external_id,
+            "aliases": None,
+            "email": ref.email,
+            "name": ref.name,
+            "registered_at": None,
+        }
+    if made:
+        upsert(connection, site, MEMBERS, columns_of(list(made.values()), MEMBERS.columns))
+        known = _ids_of(connection, site, list(made))
+        ids |= {ref: known[external_id] for ref, external_id in made_for.items()}
+    return ids
+
+
+def _ids_of(connection: Connection, site: Site, external_ids: list[str]) -> dict[str, str]:
+    rows = connection.execute(
+        sa.text(f"select external_id, cast(id as text) as id from ({_each_by('external_id', 'ids')}) as m"),
+        {"user_id": site.user_id, "site_id": site.site_id, "ids": to_json(external_ids)},
+    )
+    return {row.external_id: row.id for row in rows}
 
 
 def plans_of(connection: Connection, site: Site, refs: set[PlanRef]) -> dict[PlanRef, dict[str, Any]]:
@@ -126,7 +139,7 @@ def plans_of(connection: Connection, site: Site, refs: set[PlanRef]) -> dict[Pla
             }
             for external_id, name in sorted(missing.items())
         ]
-        upsert(connection, site, PLANS, made)
+        upsert(connection, site, PLANS, columns_of(made, PLANS.columns))
         found = _find_plans(connection, site, refs)
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +31,8 @@ class Table:
     kept: frozenset[str] = frozenset()
 
     def statement(self) -> str:
-        """The upsert, which takes `rows` as JSON and returns one JSON object: for the external id of each row that it wrote, whether it
-        was added."""
+        """The upsert, which takes each column as a JSON array (moments in seconds) and returns one JSON object: for the external id of
+        each row that it wrote, whether it was added."""
         names = list(self.columns)
 
         def newer(name: str) -> str:
@@ -42,13 +43,26 @@ class Table:
         return f"""
 with written as (
 insert into {self.name} (user_id, site_id, {", ".join(names)})
-select :user_id, :site_id, {", ".join(names)}
-from json_to_recordset(cast(:rows as json)) as r({", ".join(f"{n} {t}" for n, t in self.columns.items())})
+select :user_id, :site_id, {", ".join(_from_text(n, t) for n, t in self.columns.items())}
+from rows from ({", ".join(f"json_array_elements_text(cast(:{n} as json))" for n in names)}) as r({", ".join(names)})
 on conflict (site_id, external_id) do update set {", ".join(f"{n} = {newer(n)}" for n in names[1:])}
 where {self.name}.user_id = :user_id
   and ({", ".join(f"{self.name}.{n}" for n in names[1:])}) is distinct from ({", ".join(newer(n) for n in names[1:])})
 returning external_id, xmax = 0 as added)
 select coalesce(jsonb_object_agg(external_id, added), '{{}}') from written"""
+
+
+def _from_text(name: str, of: str) -> str:
+    """SQL for the value that an element of a JSON array wrote as text."""
+    if of == "text[]":
+        return f"case when {name} is not null then array(select json_array_elements_text(cast({name} as json))) end"
+    if of == "timestamptz":
+        return f"to_timestamp(cast({name} as float8))"  # seconds are written and read in a third of the time of text
+    return f"cast({name} as {of})"
+
+
+def _to_json(values: Sequence[Any], of: str) -> str:
+    return to_json([value and value.timestamp() for value in values] if of == "timestamptz" else values)
 
 
 PLANS = Table(
@@ -109,10 +123,20 @@ Key = tuple[str, str]
 """(table, external id) of a record as the file names it."""
 
 
-def upsert(connection: Connection, site: Site, table: Table, rows: list[dict[str, Any]]) -> dict[Key, bool]:
-    """Write `rows`, whose external ids differ. Returns the keys that were written: True where added, False where changed."""
-    if not rows:
+def upsert(
+    connection: Connection, site: Site, table: Table, columns: Mapping[str, Sequence[Any]]
+) -> dict[Key, bool]:
+    """Write rows, given column by column, whose external ids differ. Returns the keys that were written: True where added, False where
+    changed."""
+    if not columns["external_id"]:
         return {}
-    parameters = {"user_id": site.user_id, "site_id": site.site_id, "rows": to_json(rows)}
-    written = connection.scalar(sa.text(table.statement()), parameters)
+    parameters = {name: _to_json(columns[name], of) for name, of in table.columns.items()}
+    written = connection.scalar(
+        sa.text(table.statement()), parameters | {"user_id": site.user_id, "site_id": site.site_id}
+    )
     return {(table.name, external_id): added for external_id, added in written.items()}
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, list[Any]]:
+    """`rows` column by column, as `upsert` takes them."""
+    return {name: [row[name] for row in rows] for name in names}

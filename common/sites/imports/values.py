@@ -3,7 +3,6 @@ it, or the cell is at fault."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
@@ -70,11 +69,15 @@ def date_order_of(text: str) -> DateOrder | Literal["either"] | None:
 def parse_moment(text: str, zone: tzinfo, order: DateOrder | None) -> datetime | None:
     """The moment in UTC; None for an empty or a zero date. A time without a zone is in `zone`, a day without a time is its midnight."""
     text = text.strip()
+    if _PLAIN.fullmatch(text):
+        try:
+            if zone is UTC:
+                return datetime.fromisoformat(text + "+00:00" if len(text) > 10 else text + "T00:00+00:00")
+            return datetime.fromisoformat(text).replace(tzinfo=zone).astimezone(UTC)
+        except (ValueError, OverflowError):
+            pass  # a zero date, or the forms below say what is wrong with it
     if text.lower() in EMPTY or text.startswith("0000-00-00"):
         return None
-    if _PLAIN.fullmatch(text):
-        with contextlib.suppress(ValueError, OverflowError):
-            return datetime.fromisoformat(text).replace(tzinfo=zone).astimezone(UTC)
     for form in _FORMS:
         if match := form.fullmatch(text):
             return _moment(match, text, zone, order)

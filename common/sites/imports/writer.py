@@ -7,7 +7,6 @@ whatever the size of the file.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,7 +14,17 @@ from sqlalchemy import Connection
 
 from common.sites.imports.records import Member, MemberRef, Plan, Record, Subscription, Transaction
 from common.sites.imports.references import Known, find_members, plan_stub
-from common.sites.imports.tables import MEMBERS, PLANS, SUBSCRIPTIONS, TRANSACTIONS, Key, Site, Table, upsert
+from common.sites.imports.tables import (
+    MEMBERS,
+    PLANS,
+    SUBSCRIPTIONS,
+    TRANSACTIONS,
+    Key,
+    Site,
+    Table,
+    columns_of,
+    upsert,
+)
 from common.text import to_json
 
 _TABLES: dict[type[Record], str] = {
@@ -40,16 +49,14 @@ def write(
     written: dict[Key, bool] = {}
     plans = [r for r in records if isinstance(r, Plan)]
     _name_stubs(connection, site, PLANS, {plan_stub(p.name): p.external_id for p in reversed(plans)})
-    written |= upsert(connection, site, PLANS, [_values(plan) for plan in plans])
+    written |= upsert(connection, site, PLANS, _columns(plans, Plan._fields))
     written |= _write_members(connection, site, [r for r in records if isinstance(r, Member)])
     named = [r for r in records if isinstance(r, Subscription | Transaction)]
-    if named:
-        known.learn(
-            connection, site, {r.member for r in named if r.member}, {r.plan for r in named if r.plan}
-        )
-        for table, of in ((SUBSCRIPTIONS, Subscription), (TRANSACTIONS, Transaction)):
-            rows_of = [_referring(r, known) for r in named if isinstance(r, of)]
-            written |= upsert(connection, site, table, rows_of)
+    known.learn(connection, site, {r.member for r in named if r.member}, {r.plan for r in named if r.plan})
+    subscriptions = [r for r in named if isinstance(r, Subscription)]
+    written |= upsert(connection, site, SUBSCRIPTIONS, _referring(subscriptions, Subscription._fields, known))
+    transactions = [r for r in named if isinstance(r, Transaction)]
+    written |= upsert(connection, site, TRANSACTIONS, _referring(transactions, Transaction._fields, known))
     return written
 
 
@@ -101,13 +108,18 @@ def _write_members(connection: Connection, site: Site, members: list[Member]) ->
     missing and the earlier day of registration, and replaces nothing."""
     if not members:
         return {}
-    _name_stubs(connection, site, MEMBERS, {m.email: m.external_id for m in reversed(members) if m.email})
-    found = find_members(connection, site, [MemberRef(m.external_id, m.email) for m in members])
+    refs = [MemberRef(m.external_id, m.email) for m in members]
+    found = find_members(connection, site, refs)
+    stubs = {row["email"] for row in found.values() if row["external_id"] == row["email"]}
+    if stubs:
+        named = {m.email: m.external_id for m in reversed(members) if m.email and m.email in stubs}
+        _name_stubs(connection, site, MEMBERS, named)
+        found = find_members(connection, site, refs)
     by_email = {row["email"]: row for row in found.values() if row["email"]}
     rows: dict[str, dict[str, Any]] = {}
     lines: dict[str, str] = {}
     for member in members:
-        values = _values(member) | {"aliases": None}
+        values = member._asdict() | {"aliases": None}
         known = found.get(MemberRef(member.external_id, member.email))
         if known is None or known["external_id"] != member.external_id:
             known = by_email.get(member.email) or (known and rows.get(known["external_id"])) or known
@@ -124,27 +136,27 @@ def _write_members(connection: Connection, site: Site, members: list[Member]) ->
         lines.setdefault(values["external_id"], member.external_id)
         if member.email:
             by_email[member.email] = values
-    done = upsert(connection, site, MEMBERS, list(rows.values()))
+    done = upsert(connection, site, MEMBERS, columns_of(list(rows.values()), MEMBERS.columns))
     return {("members", lines[external_id]): added for (_, external_id), added in done.items()}
 
 
-_FIELDS = {of: (of.__slots__, attrgetter(*of.__slots__)) for of in _TABLES}
+def _columns(records: Sequence[Record], fields: Sequence[str]) -> dict[str, list[Any]]:
+    columns = zip(*records, strict=True) if records else ((),) * len(fields)
+    return {name: list(values) for name, values in zip(fields, columns, strict=True)}
 
 
-def _values(record: Record) -> dict[str, Any]:
-    names, values = _FIELDS[type(record)]
-    return dict(zip(names, values(record), strict=True))
-
-
-def _referring(record: Subscription | Transaction, known: Known) -> dict[str, Any]:
-    values = _values(record)
-    member, plan_ref = values.pop("member"), values.pop("plan")
-    plan = known.plans[plan_ref] if plan_ref else None
-    values["member_id"] = known.people[member] if member else None
-    values["membership_id"] = plan["id"] if plan else None
-    if isinstance(record, Subscription) and plan:
-        if record.price_minor is None and plan["price_minor"] is not None:
-            values |= {"price_minor": plan["price_minor"], "currency": plan["currency"]}
-        if record.period == "unknown":
-            values["period"] = plan["period"]
-    return values
+def _referring(
+    records: Sequence[Subscription | Transaction], fields: Sequence[str], known: Known
+) -> dict[str, list[Any]]:
+    """The columns, members and plans as ids. A subscription that has no price or no period has its plan's."""
+    columns = _columns(records, fields)
+    plans = [known.plans[plan] if plan else None for plan in columns["plan"]]
+    columns["member_id"] = [known.people[member] if member else None for member in columns["member"]]
+    columns["membership_id"] = [plan["id"] if plan else None for plan in plans]
+    if "period" in columns:
+        for i, plan in enumerate(plans):
+            if plan and columns["price_minor"][i] is None and plan["price_minor"] is not None:
+                columns["price_minor"][i], columns["currency"][i] = plan["price_minor"], plan["currency"]
+            if plan and columns["period"][i] == "unknown":
+                columns["period"][i] = plan["period"]
+    return columns

@@ -13,14 +13,19 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from common.advisor.router import Route, route
+from evals.case import Result
+from evals.suite import Job, PlainSuite
 
 FOLDER = Path(__file__).parent
 NAMES = ("kpi", "site_data", "revenue", "advisor")
 # The least accuracy of each set: the first is tuned against, the second tells how far that carries.
 THRESHOLDS = {"cases": 0.97, "held_out": 0.90}
+
+REFERENCE_MISSED = " (a reference query)"
 
 Router = Callable[[str, tuple[str, ...]], Route]
 
@@ -98,6 +103,41 @@ def render(name: str, result: Score) -> str:
         lines.append(f"  {expected:<15}" + counts)
     lines += [f"  wrong: {c.query!r}: {c.route}, got {r.name} {list(r.reasons)}" for c, r in result.wrong]
     return "\n".join(lines)
+
+
+def jobs() -> list[Job]:
+    """Returns each query of both sets as a case, named by its set and line."""
+    return [
+        Job(f"{name}/{n}", partial(_run, f"{name}/{n}", case))
+        for name in THRESHOLDS
+        for n, case in enumerate(load_cases(name), start=1)
+    ]
+
+
+def _run(name: str, case: Case) -> Result:
+    got = route(case.query, case.plans)
+    missed = "reference" in case.tags and got.name != "advisor"
+    fault = f"{case.query!r}: {case.route}, got {got.name}" + (REFERENCE_MISSED if missed else "")
+    right = got.name == case.route
+    return Result("router_accuracy", name, 1, right, True, () if right else (fault,), got.name)
+
+
+def faults(results: Iterable[Result]) -> tuple[str, ...]:
+    """Returns which set is below its threshold, and whether a reference query reached a skill."""
+    found = []
+    results = list(results)
+    for name, least in THRESHOLDS.items():
+        of_set = [r for r in results if r.case.startswith(f"{name}/")]
+        if of_set and sum(r.passed for r in of_set) / len(of_set) < least:
+            found.append(f"{name} is below {least:.0%}")
+    if any(REFERENCE_MISSED in fault for r in results for fault in r.faults):
+        found.append("a reference query reached a skill")
+    return tuple(found)
+
+
+SUITE = PlainSuite(
+    name="router_accuracy", threshold=min(THRESHOLDS.values()), strict=True, faults=faults, jobs=jobs
+)
 
 
 def main() -> int:

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from common.llm.types import Stop, StopReason, TextDelta
 from common.memory import wrap_up_prompts as prompts
 from common.memory.transcripts import Said, Transcript, is_substantive, write_transcript
 from common.memory.wrap_up_draft import Draft, UnusableAnswer, read_draft, shortened
+from evals.case import Result
+from evals.suite import Job, PlainSuite
 
 FOLDER = Path(__file__).parent
 THRESHOLD = 0.85
@@ -178,6 +181,22 @@ def render(results: dict[str, tuple[Case, Draft | None, Grade]]) -> str:
             what = {k: v for k, v in vars(graded).items() if v}
             lines.append(f"  {'open' if graded.good else 'BAD'}: {name}: {what}")
     return "\n".join(lines)
+
+
+def jobs() -> list[Job]:
+    """Returns each session as a case of the gate. A session that gives no wrap-up at all counts as not reached."""
+    return [Job(case.name, partial(_run, case)) for case in load_cases()]
+
+
+def _run(case: Case) -> Result:
+    ((_, draft, graded),) = run([case], settings()).values()
+    found = (("missing", graded.missing), ("made up", graded.made_up), ("forbidden", graded.forbidden))
+    faults = tuple(f"{what}: {'; '.join(items)}" for what, items in found if items)
+    text = "\n".join(item.text for item in draft.decisions) if draft else ""
+    return Result("wrap_up_quality", case.name, 1, graded.good, draft is not None, faults, text)
+
+
+SUITE = PlainSuite(name="wrap_up_quality", threshold=THRESHOLD, jobs=jobs)
 
 
 def faulty_grader() -> list[str]:

@@ -6,19 +6,26 @@ const KEY = "memberintel.token";
 export function takeToken() {
   const found = /^#token=([^&]+)/.exec(location.hash);
   if (found) {
-    sessionStorage.setItem(KEY, decodeURIComponent(found[1]));
+    keepToken(decodeURIComponent(found[1]));
     history.replaceState(null, "", location.pathname + "#/chat");
   }
+}
+
+export function keepToken(token) {
+  sessionStorage.setItem(KEY, token);
 }
 
 export function forgetToken() {
   sessionStorage.removeItem(KEY);
 }
 
-/** What the token says about its bearer; {} without one. Only for showing: the server is the one that checks. */
-export function claims() {
+/** What the token of this tab says about its bearer; {} without one. */
+export const claims = () => claimsOf(sessionStorage.getItem(KEY));
+
+/** What a token says; {} for what is none. Only for showing: the server is the one that checks. */
+export function claimsOf(token) {
   try {
-    const part = (sessionStorage.getItem(KEY) ?? "").split(".")[1];
+    const part = token.split(".")[1];
     const bytes = Uint8Array.from(atob(part.replace(/-/g, "+").replace(/_/g, "/")), (c) => c.charCodeAt(0));
     return JSON.parse(new TextDecoder().decode(bytes));
   } catch {
@@ -51,6 +58,14 @@ export async function send(method, path, { body, ifMatch, accept = "application/
   const problem = new Problem(await response.json().catch(() => ({})), response.status);
   if (response.status === 401) window.dispatchEvent(new CustomEvent("signed-out"));
   throw problem;
+}
+
+/** A document that admins may read, whom a cookie lets in, not the token. Raises Problem with 401 for everybody else. */
+export async function adminGet(path) {
+  // Who is not let in is sent to another site's sign-in page; that is an answer too.
+  const response = await fetch(path, { headers: { Accept: "application/json" }, redirect: "manual" });
+  if (response.ok) return response.json();
+  throw new Problem(await response.json().catch(() => ({})), response.status || 401);
 }
 
 /** The document of a request, and its ETag. */

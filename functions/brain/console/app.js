@@ -1,10 +1,12 @@
 // The page: which view the address names (#/view/id?message=id), and what happens when the sign-in is over.
 
+import { adminView, isAdmin } from "./admin.js";
 import { claims, forgetToken, takeToken } from "./api.js";
 import { brainView } from "./brain.js";
 import { chatView } from "./chat.js";
 import { dataView } from "./data.js";
 import { h } from "./dom.js";
+import { finishSignIn, signIn, signInPlace } from "./sign_in.js";
 import { snapshotsView } from "./snapshots.js";
 import { usageView } from "./usage.js";
 import { wrapUpsView } from "./wrap_ups.js";
@@ -16,6 +18,7 @@ const VIEWS = {
   snapshots: ["Snapshots", snapshotsView],
   usage: ["Usage", usageView],
   data: ["Your data", dataView],
+  admin: ["Report", adminView],
 };
 
 const main = document.getElementById("main");
@@ -28,7 +31,7 @@ async function show() {
   const turn = ++shown;
   drawFrame(name);
   document.title = `${title} – MemberIntel`;
-  if (!claims().exp) return signedOut("Sign in to begin");
+  if (!claims().exp && name !== "admin") return signedOut("Sign in to begin", "Your advisor remembers what you talked about; so it has to know who you are.");
   main.setAttribute("aria-busy", "true");
   let content;
   try {
@@ -40,6 +43,7 @@ async function show() {
   }
   if (turn !== shown) return undefined;
   main.removeAttribute("aria-busy");
+  drawFrame(name);
   main.replaceChildren(content);
   scrollTo(0, 0);
   if (turn > 1) main.focus({ preventScroll: true });
@@ -48,26 +52,42 @@ async function show() {
 }
 
 function drawFrame(current) {
-  document.getElementById("views").replaceChildren(...Object.entries(VIEWS).map(([name, [title]]) =>
+  const views = Object.entries(VIEWS).filter(([name]) => name !== "admin" || isAdmin());
+  document.getElementById("views").replaceChildren(...views.map(([name, [title]]) =>
     h("li", {}, h("a", { href: `#/${name}`, "aria-current": name === current ? "page" : null }, title))));
   document.querySelector("#views [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
-  document.getElementById("account").textContent = claims().email ?? "";
+  const { email, exp } = claims();
+  document.getElementById("account").replaceChildren(...(exp
+    ? [h("span", { class: "who", title: email }, email ?? ""), h("button", { type: "button", class: "link", onclick: signOut }, "Sign out")]
+    : []));
 }
 
-function signedOut(title) {
+function signOut() {
+  shown += 1;
+  forgetToken();
+  drawFrame();
+  signedOut("You are signed out", "What the advisor remembers is kept until you come back.");
+}
+
+/** What stands in the place of every view while nobody is signed in; the view itself stays in the address. */
+async function signedOut(title, why) {
   main.removeAttribute("aria-busy");
-  main.replaceChildren(h("div", { class: "page" }, h("div", { class: "empty" },
-    h("h1", {}, title),
-    h("p", {}, "This page needs a valid sign-in, and there is none or it has run out."),
-    h("p", {}, "On your own machine: open the address that ", h("code", {}, "memberintel run"), " printed, or put a new token behind the address: ",
-      h("code", {}, "#token=…"), " with the output of ", h("code", {}, "memberintel token --user EMAIL"), "."),
-    h("p", {}, "Elsewhere: open the console again from where you signed in."))));
+  const place = await signInPlace();
+  const button = h("button", { type: "button", class: "primary", onclick: () => { button.disabled = true; signIn(); } }, "Sign in");
+  main.replaceChildren(h("div", { class: "page" }, h("div", { class: "gate" },
+    h("span", { class: "mark", "aria-hidden": "true" }),
+    h("h1", {}, title), h("p", {}, why),
+    place ? h("p", {}, button) : [
+      h("p", {}, "On your own machine: open the address that ", h("code", {}, "memberintel run"), " printed, or put a new token behind the address: ",
+        h("code", {}, "#token=…"), " with the output of ", h("code", {}, "memberintel token --user EMAIL"), "."),
+      h("p", {}, "Elsewhere: open the console again from where you signed in.")])));
 }
 
 window.addEventListener("signed-out", () => {
   shown += 1;
   forgetToken();
-  signedOut("Your sign-in has run out");
+  drawFrame();
+  signedOut("Your sign-in has run out", "Sign in again, and you are back where you were.");
 });
 window.addEventListener("hashchange", show);
 window.addEventListener("unhandledrejection", (event) => {
@@ -78,4 +98,7 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
-show();
+finishSignIn().then(show, (error) => {
+  drawFrame();
+  signedOut("You are not signed in", error.message);
+});

@@ -1,0 +1,73 @@
+"""From a fresh process to the first token of its first turn, against the model's SDK alone: its import and its first call.
+
+    python -m benchmarks.first_token [--rounds 9]
+
+The turn is a customer's, over HTTP, streamed, with the real SDK; the model is a stub that answers at once. The floor is a fresh Python that
+imports the SDK, makes a client and reads the first token from the same stub. Both are taken in turns, from the start of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+
+from benchmarks import chat_server, model_stub, report
+
+FLOOR = """
+import anthropic
+client = anthropic.Anthropic(api_key="sk-none", base_url="{url}", max_retries=0)
+question = [dict(role="user", content="What would you advise me to do about failed payments?")]
+with client.messages.stream(model="claude-sonnet-5-5", max_tokens=1000, messages=question) as stream:
+    print(next(iter(stream.text_stream)), flush=True)
+    input()
+"""
+
+
+def floor(url: str) -> float:
+    """Seconds until the SDK alone has the first token."""
+    began = time.perf_counter()
+    with subprocess.Popen(
+        [sys.executable, "-c", FLOOR.format(url=url)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == "word"
+        taken = time.perf_counter() - began
+        process.kill()
+    return taken
+
+
+def ours(place: chat_server.Place) -> float:
+    """Seconds until a client of a fresh instance has it."""
+    began = time.perf_counter()
+    with chat_server.instance(place) as instance:
+        started = time.perf_counter() - began
+        answered = asyncio.run(chat_server.ask(instance, place.tokens[0]))
+    assert answered.complete
+    return started + answered.first
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Measure, print, and write for the runner."""
+    arguments = report.parser(__doc__)
+    arguments.add_argument("--rounds", type=int, default=9)
+    asked = arguments.parse_args(argv)
+    with model_stub.running() as url, chat_server.place(url) as place:
+        floor(url), ours(place)
+        pairs = [(floor(url), ours(place)) for _ in range(asked.rounds)]
+    report.publish(
+        [
+            report.of("the SDK's import and first call, alone", [sdk for sdk, _ in pairs], "s"),
+            report.of("fresh process to the first token of its first turn", [turn for _, turn in pairs], "s"),
+            report.of("the latter against the former", [turn / sdk for sdk, turn in pairs], "×", "≤ 1.3"),
+        ],
+        asked.json,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""The driver: pg8000, with a statement in one round trip where it takes three, and each statement prepared once a connection.
+
+pg8000 sends Parse, waits, sends Describe, waits, sends Bind. Here they go together, and only Bind the next time. What nobody waits for
+the answer of (a transaction's begin, a savepoint, a setting) goes with the statement after it. Everything is encoded before any of it is
+sent, so that a value which cannot be encoded leaves nothing half said. Only `db` uses this module.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pg8000 import core, dbapi
+
+PREPARED = 100
+"""How many prepared statements a connection keeps on the server."""
+
+_UNANSWERED = ("SAVEPOINT ", "RELEASE SAVEPOINT ")
+_NONE = b"\0\0"  # of the types, formats and result formats that may be listed: all is text
+_NULL = b"\xff\xff\xff\xff"
+
+
+def adopt(made: Any) -> Connection:
+    """`made`, a connection of pg8000's, as one of ours: the Cloud SQL connector makes no others."""
+    made.__class__ = Connection
+    made.prepared, made.waiting, made.stale, made.names = OrderedDict(), [], [], itertools.count()
+    return made  # type: ignore[no-any-return]
+
+
+def connect(**options: Any) -> Connection:
+    """A connection by `options` of pg8000's own `connect`."""
+    return adopt(dbapi.connect(**options))
+
+
+class Cursor(dbapi.Cursor):  # type: ignore[misc]
+    """A cursor that reads a statement's placeholders once, not at each execution."""
+
+    def execute(self, operation: str, args: Sequence[Any] = (), stream: Any = None) -> None:
+        """As in DB-API."""
+        if self._c is None:
+            raise dbapi.InterfaceError("Cursor closed")
+        self._c.begin()
+        if args or stream is not None:
+            self._context = self._c.execute_unnamed(_numbered(operation), args, stream=stream)
+        else:
+            self._context = self._c.execute_simple(operation)
+        rows = self._context.rows
+        self._row_iter = None if rows is None else iter(rows)
+
+
+@functools.lru_cache(maxsize=500)
+def _numbered(operation: str) -> str:
+    return str(dbapi.convert_paramstyle("format", operation, ())[0])
+
+
+class Connection(dbapi.Connection):  # type: ignore[misc]
+    """A connection of pg8000's that waits less."""
+
+    prepared: OrderedDict[str, _Prepared]
+    waiting: list[_Request]
+    stale: list[bytes]
+    names: Iterator[int]
+
+    def cursor(self) -> Cursor:
+        """A cursor of ours."""
+        return Cursor(self)
+
+    def begin(self) -> None:
+        """Begin a transaction, unless one is open or the connection commits by itself."""
+        if not self.autocommit and not self._in_transaction:
+            self.waiting.append(_simple("begin transaction"))
+            self._transaction_status = core.IN_TRANSACTION
+
+    def later(self, statement: str, values: Sequence[Any]) -> None:
+        """Send `statement` (its parameters as $1, $2 …) with the next one. Its rows are dropped. That next one raises its error, and
+        has then had no effect itself, for the transaction has failed."""
+        self.begin()
+        self.waiting.append(self._extended(statement, values))
+
+    def execute_simple(self, statement: str) -> Any:
+        """A statement without parameters."""
+        request = _simple(statement)
+        if statement.startswith(_UNANSWERED):
+            self.waiting.append(request)
+            return request.context
+        return self._exchange(request)
+
+    def execute_unnamed(
+        self, statement: str, vals: Sequence[Any] = (), oids: Sequence[int] = (), stream: Any = None
+    ) -> Any:
+        """A statement with parameters, or a COPY."""
+        if stream is not None:
+            if self.waiting:
+                self._exchange(self.waiting.pop())
+            return super().execute_unnamed(statement, vals, oids, stream)
+        return self._exchange(self._extended(statement, vals)) if vals else self.execute_simple(statement)
+
+    def _extended(self, statement: str, values: Sequence[Any]) -> _Request:
+        bound = self._bound(values)
+        known = self.prepared.get(statement)
+        if known is not None:
+            self.prepared.move_to_end(statement)
+            context = core.Context(statement, columns=known.columns, input_funcs=known.readers)
+            return _Request(_run(known.name, bound), context)
+        if len(self.prepared) >= PREPARED:
+            self.stale.append(self.prepared.popitem(last=False)[1].name)
+        name = f"statement_{next(self.names)}\0".encode()
+        text = statement.encode() + b"\0"
+        messages = [_message(core.CLOSE, core.STATEMENT + old) for old in self.stale]
+        messages += [
+            _message(core.PARSE, name + text + _NONE),
+            _message(core.DESCRIBE, core.STATEMENT + name),
+        ]
+        self.stale.clear()
+        return _Request(b"".join(messages) + _run(name, bound), core.Context(statement), name)
+
+    def _bound(self, values: Sequence[Any]) -> bytes:
+        """The values as Bind has them, each after its length. One that stands in several places is written once."""
+        written: dict[int, bytes] = {id(None): _NULL}
+        parts = [len(values).to_bytes(2)]
+        for value in values:
+            key = id(value)
+            if key not in written:
+                text = value if type(value) is str else core.make_params(self.py_types, (value,))[0]
+                coded = text.encode()
+                written[key] = len(coded).to_bytes(4) + coded
+            parts.append(written[key])
+        return b"".join(parts)
+
+    def _exchange(self, request: _Request) -> Any:
+        """The answer to `request`, after what waited for it. Raises the first error of any of them, when all answers are read."""
+        requests = [*self.waiting, request]
+        self.waiting.clear()
+        if self._usock is None:
+            raise dbapi.InterfaceError("connection is closed")
+        try:
+            self._usock.sendall(b"".join([one.messages for one in requests]))
+        except OSError as exc:
+            raise dbapi.InterfaceError("network error") from exc
+        errors = [error for one in requests if (error := self._read(one))]
+        if errors:
+            raise errors[0]
+        return request.context
+
+    def _read(self, request: _Request) -> BaseException | None:
+        context = request.context
+        try:
+            self.handle_messages(context)
+        except dbapi.Error as error:
+            if error is not context.error:
+                raise  # not of the server's: nothing more will come
+            if request.prepares:
+                self.stale.append(request.prepares)
+            return error  # type: ignore[no-any-return]
+        if request.prepares:
+            self.prepared[context.statement] = _Prepared(
+                request.prepares, context.columns, context.input_funcs
+            )
+        return None
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A statement that the server keeps: what its rows are made of is known."""
+
+    name: bytes
+    columns: Any
+    readers: Any
+
+
+@dataclass(frozen=True)
+class _Request:
+    """Messages up to a Sync, and what their answer is read into. `prepares` is the name of the statement that they prepare."""
+
+    messages: bytes
+    context: Any
+    prepares: bytes = b""
+
+
+def _simple(statement: str) -> _Request:
+    return _Request(_message(core.QUERY, statement.encode() + b"\0"), core.Context(statement))
+
+
+def _run(name: bytes, bound: bytes) -> bytes:
+    bind = _message(core.BIND, b"\0" + name + _NONE + bound + _NONE)
+    return b"".join((bind, core.EXECUTE_MSG, core.SYNC_MSG))
+
+
+def _message(code: bytes, body: bytes) -> bytes:
+    return code + (len(body) + 4).to_bytes(4) + body

@@ -1,0 +1,52 @@
+"""What a warm turn asks of the database: statements by the server's log, round trips on the wire, whatever the conversation's length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from benchmarks.ours import Ours, free_of_cost
+from benchmarks.stage import Stage, is_control
+from benchmarks.wire import counted
+from common import db
+from common.config import settings
+from tests.conftest import Database
+
+EARLIER = (2, 60)
+
+
+@dataclass(frozen=True)
+class Counts:
+    statements: int
+    round_trips: int
+
+
+@pytest.fixture
+def turns(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[Counts]]]:
+    """The counts of a warm turn of each kind, in a short conversation and in a long one."""
+    place = Stage(database.server, database.superuser, database.name)
+    found: dict[str, list[Counts]] = {"advisor": [], "skill": []}
+    with counted(database.server.socket) as (socket, wire), place.logged() as statements:
+        url = database.server.url(database.name).replace(str(database.server.socket), str(socket))
+        monkeypatch.setenv("MEMBERINTEL_DATABASE_URL", url)
+        ours = Ours(url, database.superuser)
+        with free_of_cost(ours.publisher):
+            for earlier in EARLIER:
+                ours.prepare(earlier)
+                for kind, play in {"advisor": ours.turn, "skill": ours.skill_turn}.items():
+                    play(0)
+                    wire.round_trips, _ = 0, statements()
+                    play(1)
+                    sent = [s for s in statements() if not is_control(s)]
+                    found[kind].append(Counts(len(sent), wire.round_trips))
+        db.engine("app").dispose()
+    yield found
+    db.engine.cache_clear()
+    settings.cache_clear()
+
+
+def test_a_warm_turn_takes_few_statements_and_round_trips(turns: dict[str, list[Counts]]) -> None:
+    assert turns["advisor"] == [Counts(statements=8, round_trips=13)] * len(EARLIER)
+    assert turns["skill"] == [Counts(statements=5, round_trips=9)] * len(EARLIER)
