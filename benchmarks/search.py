@@ -51,6 +51,8 @@ FILTERS: dict[str, dict[str, Any]] = {
     "by attributes": {"attributes": {"stage": "stage3"}},
     "profile boost": {"profile": {"platform": "podia", "stage": "stage7"}},
 }
+# So few that the index gives up before it has found them: recall only, for a bare query would find less.
+RARE = {"by a rare attribute": {"attributes": {"stage": "rare"}}}
 
 
 class Synthetic:
@@ -85,6 +87,7 @@ class Corpus:
         self.ids = [str(uuid.UUID(bytes=self.random.bytes(16), version=4)) for _ in range(entries)]
         self.collection = np.array([COLLECTIONS[n // 5 % 4] for n in range(entries)])
         self.stage = np.array([STAGES[n % 7 + n % 4] for n in range(entries)])
+        self.stage[::2500] = "rare"
 
     def _texts(self) -> list[list[str]]:
         common = self.random.choice(VOCABULARY, size=(self.entries, 40), p=self.zipf)
@@ -164,7 +167,7 @@ def run(entries: int, queries: int, rounds: int) -> list[Row]:
         exact = _exact(found, user_id, corpus, asked)
         print(f"index {built:.0f} s, terms {counted:.0f} s, ef_search {EF_SEARCH}", flush=True)
         rows = []
-        for name, options in FILTERS.items():
+        for name, options in (FILTERS | RARE).items():
             real = _real(found, user_id, asked, options)
             rows.append(
                 Row(f"search, {name}: recall@5 against exact", _recall(real, exact[name]), "", "≥ 0.98")
@@ -210,14 +213,14 @@ def _exact(
 ) -> dict[str, list[list[uuid.UUID]]]:
     """The first five of each query by filter: the real search, given the true nearest neighbours."""
     results: dict[str, list[list[uuid.UUID]]] = {}
-    for name, options in FILTERS.items():
+    for name, options in (FILTERS | RARE).items():
         results[name] = []
         for query in asked:
             ids = ",".join(corpus.nearest(query, options, fetched(options)))
-            given = f"union (select unnest(cast(string_to_array('{ids}', ',') as uuid[])))"
+            given = f"select unnest(cast(string_to_array('{ids}', ',') as uuid[])) as id"
             search._statement.cache_clear()
             with (
-                mock.patch.object(search, "_BY_MEANING", given),
+                mock.patch.object(search, "_NEAREST", given),
                 user_transaction(user_id, source=found.app) as connection,
             ):
                 results[name].append([c.entry_id for c in _search(connection, user_id, query, options).top])
