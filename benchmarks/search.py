@@ -87,7 +87,7 @@ class Corpus:
         self.ids = [str(uuid.UUID(bytes=self.random.bytes(16), version=4)) for _ in range(entries)]
         self.collection = np.array([COLLECTIONS[n // 5 % 4] for n in range(entries)])
         self.stage = np.array([STAGES[n % 7 + n % 4] for n in range(entries)])
-        self.stage[::2500] = "rare"
+        self.stage[:: entries // 40] = "rare"
 
     def _texts(self) -> list[list[str]]:
         common = self.random.choice(VOCABULARY, size=(self.entries, 40), p=self.zipf)
@@ -112,7 +112,7 @@ class Corpus:
             similarity[self.collection != options["collection"]] = -2
         if "attributes" in options:
             similarity[self.stage != options["attributes"]["stage"]] = -2
-        return [self.ids[n] for n in np.argsort(-similarity)[:count]]
+        return [self.ids[n] for n in np.argsort(-similarity)[:count] if similarity[n] > -2]
 
     def copy(self, connection: Connection) -> None:
         """Load the entries by COPY. Whole numbers in the vectors, for cosine does not know length."""
