@@ -11,7 +11,7 @@ from common.errors import AppError
 DEFAULT_REPORT = Path("build/evals")
 
 
-def add_parsers(subparsers: argparse._SubParsersAction) -> None:
+def add_parsers(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """The subcommand of this group."""
     evals = subparsers.add_parser(
         "evals",
