@@ -92,6 +92,7 @@ RULES: list[tuple[str, str, str, str, str | None]] = [
             "users",
             "tenants",
             "sites",
+            "site_imports",
             "memberships",
             "members",
             "subscriptions",
