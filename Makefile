@@ -58,5 +58,5 @@ lock:  ## pin requirements.in and requirements-dev.in (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate requirements-dev.in -o requirements-dev.txt
 
 clean:  ## remove what the other targets made, the local data included
-	rm -rf $(VENV) .data build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .data build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,9 +6,7 @@ The only module that knows the driver or the Cloud SQL connector.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +20,7 @@ from sqlalchemy.engine.interfaces import ExceptionContext
 from common import driver
 from common.config import Settings, settings, variable
 from common.errors import ConfigError, NotFound, Unavailable
+from common.once import once
 
 Role = Literal["app", "jobs", "sweep", "admin_read", "owner"]
 ROLE_NAMES: dict[Role, str] = {
@@ -33,7 +32,7 @@ ROLE_NAMES: dict[Role, str] = {
 }
 
 
-@functools.cache
+@once
 def engine(role: Role) -> Engine:
     """This process's engine for `role`, made on first use."""
     return make_engine(settings(), role)
@@ -113,10 +112,7 @@ def _sqlstate(error: BaseException | None) -> str:
     return str(details.get("C", "")) if isinstance(details, dict) else ""
 
 
-_connector_lock = threading.Lock()
-
-
-@functools.cache
+@once
 def _connector() -> Any:
     from google.cloud.sql.connector import Connector
 
@@ -127,15 +123,12 @@ def _connector() -> Any:
 def preload(config: Settings) -> None:
     """Import the Cloud SQL connector, where the settings name an instance, ahead of the first connection."""
     if config.cloud_sql_instance:
-        with _connector_lock:
-            _connector()
+        _connector()
 
 
 def _cloud_sql(config: Settings, name: str, startup: dict[str, str]) -> Any:
     def connect() -> Any:
-        with _connector_lock:
-            connector = _connector()
-        made = connector.connect(
+        made = _connector().connect(
             config.cloud_sql_instance,
             "pg8000",
             user=config.cloud_sql_user,
@@ -153,14 +146,25 @@ def _cloud_sql(config: Settings, name: str, startup: dict[str, str]) -> Any:
 @contextlib.contextmanager
 def transaction(role: Role, *, source: Engine | None = None) -> Iterator[Connection]:
     """A transaction as `role` that commits at the end and rolls back on an exception. No user is set: a policy that asks for one
-    shows nothing. Raises Unavailable where the database cannot be reached."""
+    shows nothing. Raises Unavailable where the database cannot be reached, or goes away before the commit is known."""
     chosen = source or engine(role)
     try:
         connection = chosen.connect()
     except (sa.exc.TimeoutError, sa.exc.DBAPIError, OSError) as exc:
         raise Unavailable() from exc
-    with connection, connection.begin():
+    with connection, unavailable_when_gone(connection), connection.begin():
         yield connection
+
+
+@contextlib.contextmanager
+def unavailable_when_gone(connection: Connection) -> Iterator[None]:
+    """Raises Unavailable where the database goes away under `connection`, or had gone while it waited in its pool."""
+    try:
+        yield
+    except (sa.exc.DBAPIError, OSError) as exc:
+        if connection.invalidated:  # else the error is the statement's, or of another making
+            raise Unavailable() from exc
+        raise
 
 
 def error_name(error: BaseException) -> str:

@@ -27,6 +27,7 @@ _NULL = b"\xff\xff\xff\xff"
 def adopt(made: Any) -> Connection:
     """`made`, a connection of pg8000's, as one of ours: the Cloud SQL connector makes no others."""
     made.__class__ = Connection
+    made.message_types[core.COPY_DATA] = made.handle_COPY_DATA
     made.prepared, made.waiting, made.stale, made.names = OrderedDict(), [], [], itertools.count()
     made.received, made.at = bytearray(), 0
     return made  # type: ignore[no-any-return]
@@ -110,19 +111,31 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
         """Read up to the next ReadyForQuery. Raises the server's error then."""
         kind = b""
         while kind != core.READY_FOR_QUERY:
-            start = self.at
-            if len(self.received) - start < 5:
+            end = self._end()
+            if not end:
                 self._receive()
                 continue
-            end = start + 1 + int.from_bytes(self.received[start + 1 : start + 5])
-            if len(self.received) < end:
-                self._receive()
-                continue
-            message, self.at = bytes(self.received[start:end]), end
+            message, self.at = bytes(self.received[self.at : end]), end
             kind = message[:1]
             self.message_types[kind](message[5:], context)
         if context.error is not None:
             raise context.error
+
+    def handle_COPY_DATA(self, data: bytes, context: Any) -> None:
+        """Write a row of a COPY, and with it those that have come already."""
+        rows = [data]
+        while (end := self._end()) and self.received[self.at] == core.COPY_DATA[0]:
+            rows.append(bytes(self.received[self.at + 5 : end]))
+            self.at = end
+        context.stream_write(b"".join(rows))
+
+    def _end(self) -> int:
+        """Where the next message ends in what was received; 0 while it has not come whole."""
+        start = self.at
+        if len(self.received) - start < 5:
+            return 0
+        end = start + 1 + int.from_bytes(self.received[start + 1 : start + 5])
+        return end if end <= len(self.received) else 0
 
     def _receive(self) -> None:
         """More of the answer, in as large pieces as it comes: pg8000 reads each message in two."""
