@@ -82,13 +82,12 @@ class Instance:
 
 
 @contextlib.contextmanager
-def instance(where: Place) -> Iterator[Instance]:
-    """A fresh instance, until the block ends."""
+def instance(where: Place, model: str = "") -> Iterator[Instance]:
+    """A fresh instance, until the block ends; with another `model` than the place's, if one is given."""
     port = free_port()
     command = [str(Path(sys.executable).parent / "functions-framework"), "--host", "127.0.0.1"]
-    with subprocess.Popen(
-        command, cwd=package.ROOT, env={**where.environment, "PORT": str(port)}, stdout=subprocess.DEVNULL
-    ) as process:
+    environment = {**where.environment, "PORT": str(port)} | ({"ANTHROPIC_BASE_URL": model} if model else {})
+    with subprocess.Popen(command, cwd=package.ROOT, env=environment, stdout=subprocess.DEVNULL) as process:
         try:
             yield Instance(port, process)
         finally:

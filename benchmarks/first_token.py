@@ -1,6 +1,6 @@
 """From a fresh process to the first token of its first turn, against the model's SDK alone: its import and its first call.
 
-    python -m benchmarks.first_token [--rounds 9]
+    python -m benchmarks.first_token [--quick | --rounds 9]
 
 The turn is a customer's, over HTTP, streamed, with the real SDK; the model is a stub that answers at once. The floor is a fresh Python that
 imports the SDK, makes a client and reads the first token from the same stub. Both are taken in turns, from the start of the process.
@@ -54,11 +54,13 @@ def ours(place: chat_server.Place) -> float:
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write for the runner."""
     arguments = report.parser(__doc__)
-    arguments.add_argument("--rounds", type=int, default=9)
+    arguments.add_argument("--quick", action="store_true", help="few rounds")
+    arguments.add_argument("--rounds", type=int, help="default: 9")
     asked = arguments.parse_args(argv)
+    rounds = asked.rounds or (2 if asked.quick else 9)
     with model_stub.running() as url, chat_server.place(url) as place:
         floor(url), ours(place)
-        pairs = [(floor(url), ours(place)) for _ in range(asked.rounds)]
+        pairs = [(floor(url), ours(place)) for _ in range(rounds)]
     report.publish(
         [
             report.of("the SDK's import and first call, alone", [sdk for sdk, _ in pairs], "s"),

@@ -1,6 +1,6 @@
 """LoCoMo: how much of a question's gold evidence the real search finds, on PostgreSQL under row level security.
 
-    python -m benchmarks.locomo --data DIR [--json FILE]
+    python -m benchmarks.locomo --data DIR [--quick | --only N] [--json FILE]
 
 DIR holds the conversations, one JSON file each. Each is ingested as the MEMORY of a user of its own: a turn is an entry, its date and
 speaker the title, the two turns before and after it the context. Each question of categories 1-4 is asked through `search_brain` as the
@@ -10,7 +10,6 @@ block of 300 tokens, packed by `pack` and by taking the hits in order.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import tempfile
@@ -25,6 +24,8 @@ import sqlalchemy as sa
 from sqlalchemy import Engine
 from tqdm import tqdm
 
+from benchmarks import report
+from benchmarks.report import Row
 from common.config import Settings
 from common.db import make_engine, user_transaction
 from common.knowledge.embeddings import Embedder, embedder, text_to_embed
@@ -192,11 +193,11 @@ def add_user(superuser: Engine) -> tuple[uuid.UUID, uuid.UUID]:
     return user_id, tenant_id
 
 
-def run(folder: Path) -> dict[str, Any]:
-    """The figures over all questions, and by category."""
+def run(folder: Path, only: int | None = None) -> dict[str, Any]:
+    """The figures over all questions, and by category, of the folder's first `only` conversations or all."""
     model = embedder(Settings(embedding_model="local"))
     results: list[tuple[int, dict[str, float]]] = []
-    paths = sorted(folder.glob("*.json"))
+    paths = sorted(folder.glob("*.json"))[:only]
     for found in database():
         for path in tqdm(paths, unit="conversation"):
             turns, questions = read(path)
@@ -230,18 +231,26 @@ def run(folder: Path) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def main(argv: list[str] | None = None) -> None:
+    """Ingest, ask, publish."""
+    arguments = report.parser(__doc__)
+    arguments.add_argument("--data", type=Path, required=True, help="folder of conversations")
+    arguments.add_argument("--only", type=int, metavar="N", help="of the conversations the first N")
+    arguments.add_argument("--quick", action="store_true", help="the first conversation")
+    asked = arguments.parse_args(argv)
+    figures = run(asked.data, 1 if asked.quick else asked.only)
+    print(json.dumps(figures, indent=2), flush=True)
+    found = figures["all"]
+    in_order = found["block, in order"]
+    report.publish(
+        [
+            Row("LoCoMo R@5", found["R@5"], "", "≥ 0.62"),
+            Row("LoCoMo R@10", found["R@10"], "", "≥ 0.73"),
+            Row("LoCoMo evidence within 300 tokens, packed", found["block, packed"], "", f"> {in_order:.4f}"),
+            Row("LoCoMo evidence within 300 tokens, the hits in order", in_order, ""),
+        ],
+        asked.json,
     )
-    parser.add_argument("--data", type=Path, required=True, help="folder of conversations")
-    parser.add_argument("--json", type=Path, help="also write the figures here")
-    arguments = parser.parse_args()
-    figures = run(arguments.data)
-    text = json.dumps(figures, indent=2)
-    print(text)
-    if arguments.json:
-        arguments.json.write_text(text)
 
 
 if __name__ == "__main__":

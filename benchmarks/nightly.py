@@ -1,6 +1,6 @@
 """The nightly run among 4.5 million retrieval events: the roll-up of a night, and what the purge of a day does to chat's inserts.
 
-python -m benchmarks.nightly [--days 90] [--answers 3334] [--candidates 15]
+python -m benchmarks.nightly [--quick] [--days 90] [--answers 3334] [--candidates 15] [--rounds 20] [--json FILE]
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import json
 import statistics
 import tempfile
 import threading
@@ -22,6 +21,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Engine
 
+from benchmarks import report
+from benchmarks.report import Row
 from common.config import Settings
 from common.db import make_engine, user_transaction
 from common.jobs import Run, Step, run_job
@@ -190,39 +191,48 @@ def measure_purge(settings: Settings, sweep: Engine, chat: Chat, days: int, roun
     }
 
 
-def main() -> None:
-    """Fill, measure, print JSON."""
-    arguments = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def sizes(
+    description: str | None, argv: list[str] | None, *, quick_days: int, **defaults: int
+) -> argparse.Namespace:
+    """The sizes that were asked for; with `--quick`, few days with few answers unless they are named."""
+    arguments = report.parser(description)
+    arguments.add_argument("--quick", action="store_true", help="few rows")
+    for name, default in defaults.items():
+        arguments.add_argument(f"--{name}", type=int, help=f"default: {default}")
+    asked = arguments.parse_args(argv)
+    small = {"days": quick_days, "answers": 100, "rounds": 2} if asked.quick else {}
+    for name, default in {**defaults, **small}.items():
+        if getattr(asked, name) is None:
+            setattr(asked, name, default)
+    return asked
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Fill, measure, publish."""
+    asked = sizes(__doc__, argv, days=90, answers=3334, candidates=15, rounds=20, quick_days=92)
+    began = time.perf_counter()
+    with filled(asked.days, asked.answers, asked.candidates) as (settings, _):
+        print(f"filled in {time.perf_counter() - began:.0f} s", flush=True)
+        with contextlib.redirect_stdout(io.StringIO()):
+            sweep, app = (make_engine(settings, role) for role in ("sweep", "app"))
+            first = nightly(settings, sweep, END - 6 * DAY + timedelta(hours=3))
+            nights = [nightly(settings, sweep, END - n * DAY + timedelta(hours=3)) for n in range(5, -1, -1)]
+            again = nightly(settings, sweep, END + timedelta(hours=4))
+            chat = Chat(app, sa.create_engine(settings.database_url), asked.candidates)
+            purges = measure_purge(settings, sweep, chat, asked.days, asked.rounds)
+            sweep.dispose()
+            app.dispose()
+    print(f"purge of a day: {purges}", flush=True)
+    events = f"{asked.days * asked.answers * asked.candidates:,} retrieval events"
+    report.publish(
+        [
+            report.of(f"roll-up of a night, {events}", nights, "s", "≤ 1"),
+            Row(f"roll-up of a night again, {events}", again, "s"),
+            Row(f"roll-up of everything, {events}", first, "s"),
+            Row("p95 of chat's inserts while a day is purged", purges["ratio_of_p95"], "×", "≤ 1.5"),
+        ],
+        asked.json,
     )
-    for name, default in (("days", 90), ("answers", 3334), ("candidates", 15), ("rounds", 20)):
-        arguments.add_argument(f"--{name}", type=int, default=default)
-    asked = arguments.parse_args()
-    with (
-        filled(asked.days, asked.answers, asked.candidates) as (settings, _),
-        contextlib.redirect_stdout(io.StringIO()),
-    ):
-        sweep, app, owner = (make_engine(settings, role) for role in ("sweep", "app", "owner"))
-        first = nightly(settings, sweep, END - 6 * DAY + timedelta(hours=3))
-        nights = [nightly(settings, sweep, END - n * DAY + timedelta(hours=3)) for n in range(5, -1, -1)]
-        again = nightly(settings, sweep, END + timedelta(hours=4))
-        purges = measure_purge(
-            settings,
-            sweep,
-            Chat(app, sa.create_engine(settings.database_url), asked.candidates),
-            asked.days,
-            asked.rounds,
-        )
-        for engine in (sweep, app, owner):
-            engine.dispose()
-    found = {
-        "events": asked.days * asked.answers * asked.candidates,
-        "rollup_of_everything_s": first,
-        "rollup_of_a_night_s": nights,
-        "rollup_again_s": again,
-        "purge_of_a_day": purges,
-    }
-    print(json.dumps(found, indent=2))
 
 
 if __name__ == "__main__":

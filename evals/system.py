@@ -129,8 +129,8 @@ class System:
         try:
             yield
         finally:
-            for role in ("app", "jobs", "sweep", "admin_read", "owner"):
-                db.engine(role).dispose()
+            for used in db.ROLE_NAMES:
+                db.engine(used).dispose()
             _forget()
 
     def _note(self, role: str) -> Callable[..., None]:

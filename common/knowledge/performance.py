@@ -67,7 +67,8 @@ _OPEN_DAYS = sa.text("""
     from (select entry_id from gone union all select entry_id from written) as touched
 """)
 
-# Feedback on an answer of a final day. Days that the purge has reached are left as they are: their events are no longer all there.
+# Feedback on an answer of a final day. Days that the purge has reached are left as they are: their events are no longer all there. The
+# copy in BigQuery takes in days that are not noted as exported, so that the note of a day which changed goes.
 _LATE_FEEDBACK = sa.text("""
     with changed as (
         select distinct e.entry_id, cast(e.created_at as date) as day, date_trunc('day', e.created_at) as midnight
@@ -85,7 +86,9 @@ _LATE_FEEDBACK = sa.text("""
         update entry_performance p set helpful = r.helpful
         from recounted r
         where p.entry_id = r.entry_id and p.day = r.day and p.helpful <> r.helpful
-        returning p.entry_id)
+        returning p.entry_id, p.day),
+    again as (
+        delete from export_days x using written w where x.table_name = 'entry_performance' and x.day = w.day)
     select coalesce(array_agg(distinct entry_id), '{}') as entries, count(*) as rows from written
 """)
 

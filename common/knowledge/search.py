@@ -130,7 +130,7 @@ def literal(text: str) -> str:
 
 def vector_text(vector: Sequence[float]) -> str:
     """`vector` as pgvector reads it."""
-    return f"[{','.join([format(x, '.7g') for x in vector])}]"
+    return f"[{','.join(['%.7g'] * len(vector)) % tuple(vector)}]"  # in one go: a turn's query is hundreds of numbers
 
 
 @dataclass(frozen=True)
@@ -200,9 +200,9 @@ known as materialized (
 by_words as (
     select id, sum(idf * weight) as words from known, unnest(best, weights) as champion(id, weight) group by id order by words desc, id
 ),
+nearest as materialized ({nearest}),
 candidates as (
-    (select id from by_words {filtered} order by words desc, id limit {fetch})
-    {by_meaning}
+    (select id from by_words {filtered} order by words desc, id limit {fetch}) union select id from nearest
 ),
 known_found as (
     select {shown} from (
@@ -212,26 +212,37 @@ known_found as (
 ),
 knowledge as (
     select (select json_agg(known_found) from known_found) as found,
-           (select array[min(embedding_model), max(embedding_model)] from brain_entries where tenant_id = 'global') as models
+           (select array[min(embedding_model), max(embedding_model)] from brain_entries where tenant_id = 'global') as models,
+           (select count(*) from nearest) as nearest
 )"""
 
 # An entry's lexemes but for those that the query lacks, which are most of them: reading a lexeme's places is what costs.
 _ASKED_FOR = "ts_delete(e.lexemes, tsvector_to_array(ts_delete(e.lexemes, array(select lexeme from known))))"
 
-_BY_MEANING = """union (
-    select id from brain_entries where {within} and embedding_model = {model}
-    order by cast(embedding as halfvec({size})) <=> cast((select embedding from asked) as halfvec({size})) limit {fetch})"""
+_NEAREST = """
+    select id from brain_entries where {within} and embedding_model = {model} order by {distance} limit {fetch}"""
+_NOTHING = "select cast(null as uuid) as id limit 0"
+_BY_INDEX = "cast(embedding as halfvec({size})) <=> cast((select embedding from asked) as halfvec({size}))"
+_ONE_BY_ONE = "embedding <=> (select embedding from asked)"
 
 
 @functools.lru_cache(64)
 def _statement(
-    parts: tuple[str, ...], size: int, model: str, fetch: int, one_collection: bool, attributes: bool
+    parts: tuple[str, ...],
+    size: int,
+    model: str,
+    fetch: int,
+    one_collection: bool,
+    attributes: bool,
+    one_by_one: bool,
 ) -> sa.TextClause:
-    """The statement that gathers the candidates of `parts`; `size` is the query vector's, 0 without one.
+    """The statement that gathers the candidates of `parts`; `size` is the query vector's, 0 without one. `one_by_one` compares every entry
+    that the filter leaves, where else the index is asked.
 
     `model` and `fetch` stand in its text: a plan that serves any values of the parameters could use neither the index of one model's
     entries nor the knowledge that few rows are wanted.
     """
+    distance = _ONE_BY_ONE if one_by_one else _BY_INDEX.format(size=size)
     within = "tenant_id = 'global'"
     within += " and collection = :collection" if one_collection else ""
     within += " and attributes @> cast(:attributes as jsonb)" if attributes else ""
@@ -240,9 +251,9 @@ def _statement(
         filtered=f"where (select true from brain_entries e where e.id = by_words.id and {within})"
         if one_collection or attributes
         else "",
-        by_meaning=_BY_MEANING.format(within=within, size=size, model=literal(model), fetch=fetch)
+        nearest=_NEAREST.format(within=within, model=literal(model), distance=distance, fetch=fetch)
         if size
-        else "",
+        else _NOTHING,
         fetch=fetch,
         shown=_SHOWN,
         score=_SCORE,
@@ -251,19 +262,15 @@ def _statement(
     )
     chosen = [{"memory": _MEMORY, "knowledge": knowledge}[part] for part in parts]
     columns = ", ".join(f"{part}.found as {part}_found, {part}.models as {part}_models" for part in parts)
+    columns += ", knowledge.nearest" if "knowledge" in parts else ""
     return sa.text(f"with {','.join([_ASKED, *chosen])} select {columns} from {', '.join(parts)}")
 
 
 def _run(connection: Connection, asked: _Asked, *parts: str) -> list[list[dict[str, Any]]]:
-    """The candidates of each part (`memory`, `knowledge`) by one statement. Raises MixedModels."""
-    statement = _statement(
-        parts,
-        len(asked.embedding or ()),
-        asked.model,
-        asked.fetch,
-        asked.collection not in parts,
-        asked.attributes is not None,
-    )
+    """The candidates of each part (`memory`, `knowledge`) by one statement, or by a second where a filter leaves so little that the index
+    gave up before it had enough. Raises MixedModels."""
+    one_collection, attributes = asked.collection not in parts, asked.attributes is not None
+    shape = (parts, len(asked.embedding or ()), asked.model, asked.fetch, one_collection, attributes)
     values = {
         "user_id": asked.user_id,
         "query": clean_text(asked.query),
@@ -273,7 +280,9 @@ def _run(connection: Connection, asked: _Asked, *parts: str) -> list[list[dict[s
         "attributes": to_json(dict(asked.attributes or {})),
         "collection": asked.collection,
     }
-    row = connection.execute(statement, values).one()._mapping
+    row = connection.execute(_statement(*shape, one_by_one=False), values).one()._mapping
+    if asked.embedding and (one_collection or attributes) and row.get("nearest", asked.fetch) < asked.fetch:
+        row = connection.execute(_statement(*shape, one_by_one=True), values).one()._mapping
     models = {model for part in parts for model in row[f"{part}_models"] or () if model}
     if asked.embedding is not None and models - {asked.model}:
         raise MixedModels()

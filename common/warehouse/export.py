@@ -1,13 +1,15 @@
 """The export: each closed day of a table as one load job into its partition in BigQuery.
 
 A day is loaded whole and replaces what was there, so that a repeat adds nothing; it is noted in `export_days` once it is there, so that a
-crash anywhere leaves it to be loaded again. The last days are loaded again each night, for rows that came late or were erased.
+crash anywhere leaves it to be loaded again. The last days are loaded again each night, for rows that came late or were erased; an older
+one of `entry_performance` when late feedback changed it, for the roll-up takes its note away.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import queue
 import sys
 import threading
@@ -126,6 +128,21 @@ BLOCK_BYTES = 1 << 20
 BLOCKS = 8
 
 
+class _Blocks(io.RawIOBase):
+    """Hands what is written to `put`, and drops it when that is gone: what a buffer still holds as it goes itself."""
+
+    def __init__(self, put: Callable[[bytes], None]) -> None:
+        self.put: Callable[[bytes], None] | None = put
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        if self.put is not None:
+            self.put(bytes(data))
+        return len(data)
+
+
 class RowStream:
     """A file that an upload reads while a thread copies into it, a few blocks ahead: that is all that is in memory.
 
@@ -134,7 +151,6 @@ class RowStream:
 
     def __init__(self, copy: Callable[[Writer], int]) -> None:
         self._blocks: queue.Queue[bytes | None] = queue.Queue(BLOCKS)
-        self._filling = bytearray()
         self._unread = b""
         self._position = 0
         self._closed = False
@@ -144,21 +160,21 @@ class RowStream:
         self._thread.start()
 
     def _copy(self, copy: Callable[[Writer], int]) -> None:
+        blocks = _Blocks(self._put)
         try:
-            self.rows = copy(self)
-            self._blocks.put(bytes(self._filling))
+            # The copy writes row by row; gathering them in Python took a third of the time of sending them.
+            rows = io.BufferedWriter(blocks, BLOCK_BYTES)
+            self.rows = copy(rows)
+            rows.flush()
         except BaseException as exc:  # the edge of a thread: it is raised where the rows are read
             self._error = exc
+        blocks.put = None
         self._blocks.put(None)
 
-    def write(self, data: bytes) -> None:
-        """Take what the copy gives. Raises BrokenPipeError when nobody reads any more."""
-        self._filling += data
-        if len(self._filling) >= BLOCK_BYTES:
-            if self._closed:
-                raise BrokenPipeError
-            self._blocks.put(bytes(self._filling))
-            self._filling.clear()
+    def _put(self, block: bytes) -> None:
+        if self._closed:
+            raise BrokenPipeError  # nobody reads any more
+        self._blocks.put(block)
 
     def read(self, size: int = -1) -> bytes:
         """The next `size` bytes; fewer only at the end. Raises what the copy raised."""

@@ -31,6 +31,7 @@ from tests.rows import (
     add_session,
     add_snapshot,
     add_wrap_up,
+    give_feedback,
 )
 from tests.stubs.bigquery_server import BigQueryServer, State
 
@@ -219,6 +220,31 @@ def test_rows_that_came_late_for_one_of_the_last_three_days_are_there_the_next_d
     days = [j["configuration"]["load"]["destinationTable"]["tableId"] for j in server.state.loads()]
     assert days.count("retrieval_events$20260510") == 2
     assert days.count("retrieval_events$20260508") == 1
+
+
+def test_feedback_that_came_late_loads_the_day_of_its_answer_again(
+    database: Database, server: BigQueryServer, warehouse: Warehouse
+) -> None:
+    person = add_person(database, "a@x.example")
+    a_week(database, person)
+    export(database, warehouse)
+    assert {row["helpful"] for row in server.state.rows("entry_performance")} == {0}
+    answered = NOW - 5 * DAY
+    (message,) = database.rows("select id from messages where created_at = :at", at=answered)
+    give_feedback(database, person, message.id, NOW + timedelta(hours=1), helpful=True)
+    run_job(
+        "nightly_refresh",
+        [Step("roll_up", roll_up_log)],
+        now=NOW + DAY,
+        config=database.settings,
+        source=database.engine("sweep"),
+    )
+    export(database, warehouse, NOW + DAY)
+    helpful = {row["day"] for row in server.state.rows("entry_performance") if row["helpful"]}
+    assert helpful == {answered.date()}
+    days = [j["configuration"]["load"]["destinationTable"]["tableId"] for j in server.state.loads()]
+    assert days.count("entry_performance$20260507") == 2
+    assert days.count("entry_performance$20260508") == 1
 
 
 def test_a_day_that_an_erasure_emptied_is_emptied_there(

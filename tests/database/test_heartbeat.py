@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -91,10 +92,33 @@ def test_a_site_without_data_has_none_and_each_site_its_own(database: Database) 
     third = add_person(database, "c@x.example")
     database.run("update sites set data_as_of = null where id = :id", id=third.site_id)
     add_member(database, second, NOW - timedelta(days=2))
-    assert refresh_heartbeats(run(database)) == {"sites": 2, "refreshed": 2, "unchanged": 0, "failed": 0}
+    assert refresh_heartbeats(run(database)) == {
+        "sites": 2,
+        "old": 0,
+        "refreshed": 2,
+        "unchanged": 0,
+        "failed": 0,
+    }
     by_user = {d.user_id: d.content for d in documents(database)}
     assert "Active members: 0 now" in by_user[first.user_id]
     assert "Active members: 1 now" in by_user[second.user_id]
+
+
+def test_the_oldest_data_is_measured_and_old_sites_are_counted(
+    database: Database, capsys: pytest.CaptureFixture[str]
+) -> None:
+    people = [add_person(database, f"{n}@x.example") for n in range(3)]
+    for hours, person in zip((1, 50, 72), people, strict=True):
+        database.run(
+            "update sites set data_as_of = :at where id = :id",
+            at=NOW - timedelta(hours=hours),
+            id=person.site_id,
+        )
+    assert refresh_heartbeats(run(database))["old"] == 2
+    printed = capsys.readouterr().out
+    lines = [json.loads(line) for line in printed.splitlines()]
+    assert [line["hours"] for line in lines if line.get("event") == "site_data_age_hours"] == [72.0]
+    assert str(people[2].site_id) not in printed
 
 
 def test_one_site_that_fails_leaves_the_others_done(
@@ -111,7 +135,13 @@ def test_one_site_that_fails_leaves_the_others_done(
     monkeypatch.setattr(heartbeat, "refresh", failing)
     with pytest.raises(AppError) as caught:
         refresh_heartbeats(run(database))
-    assert caught.value.extra == {"sites": 2, "refreshed": 1, "unchanged": 0, "failed": 1}
+    assert caught.value.extra == {
+        "sites": 2,
+        "old": 0,
+        "refreshed": 1,
+        "unchanged": 0,
+        "failed": 1,
+    }
     assert [d.user_id for d in documents(database)] == [whole.user_id]
 
 

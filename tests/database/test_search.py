@@ -363,6 +363,31 @@ def test_a_plan_for_any_values_uses_the_index_of_the_model(brain: Brain) -> None
     assert any("ix_brain_entries_embedding_" in line for line in plan), "\n".join(plan)
 
 
+def test_a_filter_that_leaves_little_finds_it_though_the_index_gives_up(brain: Brain) -> None:
+    rare = {brain.article(f"tea {n}", stage="rare") for n in range(3)}
+    for n in range(250):
+        brain.article(f"price {n}", stage="common")
+    brain.ready()
+    statements: list[str] = []
+    with brain.connection() as connection:
+        for setting in ("enable_seqscan = off", "enable_sort = off", "hnsw.max_scan_tuples = 1"):
+            connection.exec_driver_sql(f"set local {setting}")
+        event.listen(
+            connection.engine, "before_cursor_execute", lambda _c, _cur, sql, *_: statements.append(sql)
+        )
+        found = search_brain(
+            connection,
+            user_id=brain.me.user_id,
+            query="price",
+            query_embedding=MODEL.embed(["price"], kind="query")[0],
+            model=MODEL.name,
+            collection="knowledge",
+            attributes={"stage": "rare"},
+        )
+    assert {candidate.entry_id for candidate in found.top} == rare
+    assert len(statements) == 2
+
+
 def test_the_two_searches_find_what_each_finds_alone(brain: Brain) -> None:
     for number, axis in enumerate(AXES * 3):
         brain.memory(f"{axis} of mine {number}")
