@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 DONE := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-slow test-previous lint evals bench lock clean
+.PHONY: help setup run test test-slow test-previous lint evals bench bench-peers lock clean
 
 help:  ## what there is to make
 	@grep -E '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/'
@@ -37,6 +37,16 @@ evals: $(DONE)  ## the gates of a release, against the offline model: plumbing (
 bench: $(DONE)  ## the benchmarks, into benchmarks/RESULTS.md (QUICK=1 only tries them; LOCOMO=DIR has LoCoMo's conversations)
 	$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(if $(LOCOMO),--locomo $(LOCOMO)) $(ARGS)
 
+PEERS := $(addprefix .data/peers/,langgraph adk mem0)
+
+bench-peers: $(DONE) $(addsuffix /.installed,$(PEERS))  ## a turn beside LangGraph, Google ADK and Mem0, each in an environment of its own
+	$(BIN)/python -m benchmarks.peers $(if $(QUICK),--quick) $(ARGS)
+
+.data/peers/%/.installed: benchmarks/peers/requirements-%.txt
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
 lint: $(DONE)  ## style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -48,5 +58,5 @@ lock:  ## pin requirements.in and requirements-dev.in (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate requirements-dev.in -o requirements-dev.txt
 
 clean:  ## remove what the other targets made, the local data included
-	rm -rf $(VENV) .data build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .data build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .schemathesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,13 +82,12 @@ class Instance:
 
 
 @contextlib.contextmanager
-def instance(where: Place) -> Iterator[Instance]:
-    """A fresh instance, until the block ends."""
+def instance(where: Place, model: str = "") -> Iterator[Instance]:
+    """A fresh instance, until the block ends; with another `model` than the place's, if one is given."""
     port = free_port()
     command = [str(Path(sys.executable).parent / "functions-framework"), "--host", "127.0.0.1"]
-    with subprocess.Popen(
-        command, cwd=package.ROOT, env={**where.environment, "PORT": str(port)}, stdout=subprocess.DEVNULL
-    ) as process:
+    environment = {**where.environment, "PORT": str(port)} | ({"ANTHROPIC_BASE_URL": model} if model else {})
+    with subprocess.Popen(command, cwd=package.ROOT, env=environment, stdout=subprocess.DEVNULL) as process:
         try:
             yield Instance(port, process)
         finally:
@@ -104,10 +103,21 @@ class Answered:
     conversation: str
 
 
+def cpu_seconds(*pids: int) -> float:
+    """What these processes have used so far, to a hundredth."""
+    fields = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids]
+    return sum(int(row[11]) + int(row[12]) for row in fields) / os.sysconf("SC_CLK_TCK")
+
+
 async def ask(
-    instance: Instance, token: str, *, conversation: str | None = None, wait: float = 0
+    instance: Instance,
+    token: str,
+    *,
+    conversation: str | None = None,
+    wait: float = 0,
+    on_first: Callable[[], None] = lambda: None,
 ) -> Answered:
-    """One turn, asked as soon as the instance listens, `wait` seconds from now."""
+    """One turn, asked as soon as the instance listens, `wait` seconds from now. `on_first` is called when the first text is there."""
     await asyncio.sleep(wait)
     began = time.perf_counter()
     reader, writer = await _connected(instance.port)
@@ -122,6 +132,7 @@ async def ask(
     while line := await reader.readline():
         if not first and b'"text-delta"' in line:
             first = time.perf_counter() - began
+            on_first()
         elif b'"start"' in line or b'"finish"' in line:
             metadata = json.loads(line.removeprefix(b"data: "))["messageMetadata"]
             started = started or metadata["conversation_id"]

@@ -1,6 +1,6 @@
 """The cold start of each function, from its first import to an application that can answer, against importing what any of them needs.
 
-    python -m benchmarks.cold_start [--rounds 9]
+    python -m benchmarks.cold_start [--quick | --rounds 9]
 
 The floor is functions-framework, SQLAlchemy and pg8000. Every start is a process of its own; each stands between two floors, and its
 ratio is to their mean. CPU time is counted, which on a machine of its own is the time that passes: with the files in memory an import
@@ -93,11 +93,13 @@ def _installed(name: str) -> int:
 def main(argv: list[str] | None = None) -> None:
     """Measure, print, and write for the runner."""
     arguments = report.parser(__doc__)
-    arguments.add_argument("--rounds", type=int, default=9)
+    arguments.add_argument("--quick", action="store_true", help="few rounds")
+    arguments.add_argument("--rounds", type=int, help="default: 9")
     asked = arguments.parse_args(argv)
+    rounds = asked.rounds or (1 if asked.quick else 9)
     rows = [
         report.of(f"cold start of `{name}` against its floor", ratios, "×", "≤ 1.5")
-        for name, ratios in measure(asked.rounds).items()
+        for name, ratios in measure(rounds).items()
     ]
     report.publish([*rows, *sizes()], asked.json)
 

@@ -104,9 +104,10 @@ def free_of_cost(publisher: Kept) -> Iterator[None]:
 
 
 class Ours:
-    """Turns of one customer."""
+    """Turns of one customer. `more` is what neither the floor nor the peers have: documents of the brain, and a knowledge base of
+    300 entries whose candidates are logged."""
 
-    def __init__(self, url: str, superuser: sa.Engine) -> None:
+    def __init__(self, url: str, superuser: sa.Engine, *, more: bool = False) -> None:
         os.environ["MEMBERINTEL_DATABASE_URL"] = url
         settings.cache_clear()
         db.engine.cache_clear()
@@ -117,6 +118,8 @@ class Ours:
         self.identity = Identity("benchmark", str(self.user_id), "owner@demo.example", datetime.now(UTC))
         self.conversation_id, self.asked, self._number = uuid.uuid4(), "", 0
         self._add_customer()
+        if more:
+            self._add_more()
 
     def prepare(self, turns: int) -> None:
         """A new conversation with `turns` turns in it."""
@@ -202,25 +205,36 @@ class Ours:
                             [{"text": t, "vector": vector_text(v)} for t, v in script.memories()]
                         ),
                         "summaries": json.dumps([{"text": t} for t in script.summaries()]),
-                        "soul": script.words(1, 150),
-                        "bible": script.words(2, 300),
-                        "heartbeat": script.words(3, 100),
                     },
                 )
+
+    def _add_more(self) -> None:
+        entries = [
+            {
+                "n": n,
+                "text": script.words(50_000 + n, 80),
+                "vector": vector_text(script.vector(1000 + n)),
+            }
+            for n in range(ENTRIES)
+        ]
+        words = {
+            "soul": script.words(1, 150),
+            "bible": script.words(2, 300),
+            "heartbeat": script.words(3, 100),
+        }
+        with self._superuser.begin() as connection:
+            connection.execute(
+                sa.text(_DOCUMENTS),
+                {"user": self.user_id, "site": self.site_id, "now": datetime.now(UTC), **words},
+            )
             if not connection.scalar(
                 sa.text("select 1 from brain_entries where tenant_id = 'global' limit 1")
             ):
-                entries = [
-                    {
-                        "n": n,
-                        "text": script.words(50_000 + n, 80),
-                        "vector": vector_text(script.vector(1000 + n)),
-                    }
-                    for n in range(ENTRIES)
-                ]
                 connection.execute(sa.text(_KNOWLEDGE), {"rows": json.dumps(entries), "model": MODEL})
                 lexical.count_terms(connection)
-        make_index(db.make_engine(self.config, "owner"), Constant())
+        owner = db.make_engine(self.config, "owner")
+        make_index(owner, Constant())
+        owner.dispose()
 
 
 def _now() -> datetime:
@@ -232,9 +246,6 @@ _CUSTOMER = (
     "insert into users (id, tenant_id, email, issuer, subject) values (:user, :tenant, 'b', 'benchmark', :subject)",
     """insert into sites (id, user_id, name, currency, timezone, data_as_of)
        values (:site, :user, 'Club', 'USD', 'Europe/Berlin', now())""",
-    """insert into brain_documents (user_id, site_id, kind, content, author, updated_at)
-       values (:user, null, 'soul', :soul, 'user', now()), (:user, null, 'bible', :bible, 'user', now()),
-              (:user, :site, 'heartbeat', :heartbeat, 'nightly', now())""",
     """insert into brain_entries (tenant_id, user_id, collection, document, title, content, content_hash, embedding, embedding_model,
            created_at, updated_at)
        select cast(:tenant as uuid), :user, 'memory', gen_random_uuid(), '', r.text, md5(r.text), cast(r.vector as vector), :model,
@@ -253,6 +264,11 @@ _CUSTOMER = (
        from (select id, row_number() over () as n from ended) e
        join jsonb_array_elements(cast(:summaries as jsonb)) with ordinality s on s.ordinality = e.n""",
 )
+_DOCUMENTS = """
+insert into brain_documents (user_id, site_id, kind, content, author, updated_at)
+values (:user, null, 'soul', :soul, 'user', :now), (:user, null, 'bible', :bible, 'user', :now),
+       (:user, :site, 'heartbeat', :heartbeat, 'nightly', :now)
+"""
 _KNOWLEDGE = """
 insert into brain_entries (tenant_id, collection, document, title, content, content_hash, embedding, embedding_model, created_at,
     updated_at)

@@ -6,13 +6,13 @@ Scheduler (an OIDC token of a named service account).
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from common.config import Settings
 from common.errors import Forbidden, Unauthenticated, Unavailable
+from common.once import once
 
 if TYPE_CHECKING:
     import jwt
@@ -110,7 +110,7 @@ def _verify(token: str, issuer: str, audience: str, jwks_url: str) -> dict[str, 
     return claims
 
 
-@functools.cache
+@once
 def _keys(url: str) -> jwt.PyJWKClient:
     """One client an address: it caches the keys and looks again, at intervals, for a key it does not know."""
     import jwt

@@ -6,9 +6,7 @@ The only module that knows the driver or the Cloud SQL connector.
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +20,7 @@ from sqlalchemy.engine.interfaces import ExceptionContext
 from common import driver
 from common.config import Settings, settings, variable
 from common.errors import ConfigError, NotFound, Unavailable
+from common.once import once
 
 Role = Literal["app", "jobs", "sweep", "admin_read", "owner"]
 ROLE_NAMES: dict[Role, str] = {
@@ -33,7 +32,7 @@ ROLE_NAMES: dict[Role, str] = {
 }
 
 
-@functools.cache
+@once
 def engine(role: Role) -> Engine:
     """This process's engine for `role`, made on first use."""
     return make_engine(settings(), role)
@@ -92,6 +91,8 @@ def guard(target: Engine) -> None:
         error = context.original_exception
         if isinstance(error, OSError | pg8000.InterfaceError) or _sqlstate(error)[:3] in _GONE:
             context.is_disconnect = True  # the server is gone, and with it every connection of the pool
+        elif _sqlstate(error) in _OUTDATED:
+            context.is_disconnect = True  # and so are the plans of every other connection
         elif not isinstance(error, pg8000.Error):
             context.is_disconnect = True
             context.invalidate_pool_on_disconnect = False
@@ -99,6 +100,8 @@ def guard(target: Engine) -> None:
 
 # Connection exceptions, and the server's own going: shut down, crashed, starting up.
 _GONE = ("080", "57P")
+# A table has changed so that a prepared statement would give other columns than it did, or the server has forgotten it.
+_OUTDATED = ("0A000", "26000")
 # A deadlock or a serialization failure: this transaction was rolled back for another's sake, and may simply be tried again.
 _IN_EACH_OTHERS_WAY = ("40P01", "40001")
 
@@ -109,10 +112,7 @@ def _sqlstate(error: BaseException | None) -> str:
     return str(details.get("C", "")) if isinstance(details, dict) else ""
 
 
-_connector_lock = threading.Lock()
-
-
-@functools.cache
+@once
 def _connector() -> Any:
     from google.cloud.sql.connector import Connector
 
@@ -123,15 +123,12 @@ def _connector() -> Any:
 def preload(config: Settings) -> None:
     """Import the Cloud SQL connector, where the settings name an instance, ahead of the first connection."""
     if config.cloud_sql_instance:
-        with _connector_lock:
-            _connector()
+        _connector()
 
 
 def _cloud_sql(config: Settings, name: str, startup: dict[str, str]) -> Any:
     def connect() -> Any:
-        with _connector_lock:
-            connector = _connector()
-        made = connector.connect(
+        made = _connector().connect(
             config.cloud_sql_instance,
             "pg8000",
             user=config.cloud_sql_user,
@@ -149,14 +146,25 @@ def _cloud_sql(config: Settings, name: str, startup: dict[str, str]) -> Any:
 @contextlib.contextmanager
 def transaction(role: Role, *, source: Engine | None = None) -> Iterator[Connection]:
     """A transaction as `role` that commits at the end and rolls back on an exception. No user is set: a policy that asks for one
-    shows nothing. Raises Unavailable where the database cannot be reached."""
+    shows nothing. Raises Unavailable where the database cannot be reached, or goes away before the commit is known."""
     chosen = source or engine(role)
     try:
         connection = chosen.connect()
     except (sa.exc.TimeoutError, sa.exc.DBAPIError, OSError) as exc:
         raise Unavailable() from exc
-    with connection, connection.begin():
+    with connection, unavailable_when_gone(connection), connection.begin():
         yield connection
+
+
+@contextlib.contextmanager
+def unavailable_when_gone(connection: Connection) -> Iterator[None]:
+    """Raises Unavailable where the database goes away under `connection`, or had gone while it waited in its pool."""
+    try:
+        yield
+    except (sa.exc.DBAPIError, OSError) as exc:
+        if connection.invalidated:  # else the error is the statement's, or of another making
+            raise Unavailable() from exc
+        raise
 
 
 def error_name(error: BaseException) -> str:

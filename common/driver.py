@@ -11,7 +11,7 @@ import functools
 import itertools
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pg8000 import core, dbapi
@@ -29,6 +29,7 @@ def adopt(made: Any) -> Connection:
     made.__class__ = Connection
     made.message_types[core.COPY_DATA] = made.handle_COPY_DATA
     made.prepared, made.waiting, made.stale, made.names = OrderedDict(), [], [], itertools.count()
+    made.received, made.at = bytearray(), 0
     return made  # type: ignore[no-any-return]
 
 
@@ -65,6 +66,8 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
     waiting: list[_Request]
     stale: list[bytes]
     names: Iterator[int]
+    received: bytearray
+    at: int
 
     def cursor(self) -> Cursor:
         """A cursor of ours."""
@@ -73,7 +76,7 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
     def begin(self) -> None:
         """Begin a transaction, unless one is open or the connection commits by itself."""
         if not self.autocommit and not self._in_transaction:
-            self.waiting.append(_simple("begin transaction"))
+            self.waiting.append(replace(_simple("begin transaction"), begins=True))
             self._transaction_status = core.IN_TRANSACTION
 
     def later(self, statement: str, values: Sequence[Any]) -> None:
@@ -98,20 +101,53 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
             if self.waiting:
                 self._exchange(self.waiting.pop())
             return super().execute_unnamed(statement, vals, oids, stream)
+        if statement in ("commit", "rollback") and self.waiting and self.waiting[0].begins:
+            self.waiting.clear()  # nothing was asked in it
+            self._transaction_status = core.IDLE
+            return core.Context(statement)
         return self._exchange(self._extended(statement, vals)) if vals else self.execute_simple(statement)
 
+    def handle_messages(self, context: Any) -> None:
+        """Read up to the next ReadyForQuery. Raises the server's error then."""
+        kind = b""
+        while kind != core.READY_FOR_QUERY:
+            end = self._end()
+            if not end:
+                self._receive()
+                continue
+            message, self.at = bytes(self.received[self.at : end]), end
+            kind = message[:1]
+            self.message_types[kind](message[5:], context)
+        if context.error is not None:
+            raise context.error
+
     def handle_COPY_DATA(self, data: bytes, context: Any) -> None:
-        """Write a row of a COPY, and with it those that have come already: pg8000 reads each by itself, most of a COPY's time."""
-        ahead = self._sock.peek()
-        rows, at = [data], 0
-        while ahead[at : at + 1] == core.COPY_DATA and len(ahead) >= at + 5:
-            end = at + 1 + int.from_bytes(ahead[at + 1 : at + 5])
-            if end > len(ahead):
-                break
-            rows.append(ahead[at + 5 : end])
-            at = end
-        self._sock.read(at)
+        """Write a row of a COPY, and with it those that have come already."""
+        rows = [data]
+        while (end := self._end()) and self.received[self.at] == core.COPY_DATA[0]:
+            rows.append(bytes(self.received[self.at + 5 : end]))
+            self.at = end
         context.stream_write(b"".join(rows))
+
+    def _end(self) -> int:
+        """Where the next message ends in what was received; 0 while it has not come whole."""
+        start = self.at
+        if len(self.received) - start < 5:
+            return 0
+        end = start + 1 + int.from_bytes(self.received[start + 1 : start + 5])
+        return end if end <= len(self.received) else 0
+
+    def _receive(self) -> None:
+        """More of the answer, in as large pieces as it comes: pg8000 reads each message in two."""
+        try:
+            more = self._usock.recv(65536)
+        except OSError as exc:
+            raise dbapi.InterfaceError("network error") from exc
+        if not more:
+            raise dbapi.InterfaceError("network error")
+        del self.received[: self.at]
+        self.received += more
+        self.at = 0
 
     def _extended(self, statement: str, values: Sequence[Any]) -> _Request:
         bound = self._bound(values)
@@ -193,6 +229,7 @@ class _Request:
     messages: bytes
     context: Any
     prepares: bytes = b""
+    begins: bool = False
 
 
 def _simple(statement: str) -> _Request:

@@ -22,9 +22,11 @@ SECONDS = 110
 
 
 class Erased(Shape):
-    """What became of a table: the rows that were deleted, and those found afterwards that still hold something of the user."""
+    """What became of a table: the rows that were deleted, those that stay and no longer name the user, and those found afterwards that
+    still hold something of them."""
 
     deleted: int
+    anonymised: int = 0
     left: int
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import hashlib
 import hmac
 import json
@@ -24,6 +23,7 @@ from typing import Any, Protocol
 from common import log
 from common.config import Settings
 from common.errors import ConfigError, Unavailable
+from common.once import once
 
 READ_AGAIN_SECONDS = 60.0
 ATTEMPTS = 5
@@ -193,7 +193,7 @@ class ObjectStore:
             return b"", 0
 
 
-@functools.cache
+@once
 def _ledger(location: str) -> Ledger:
     if not location.startswith("gs://"):
         return Ledger(FileStore(Path(location)))

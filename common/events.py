@@ -6,7 +6,6 @@ A published message carries an event's id, type and version, never content or a 
 from __future__ import annotations
 
 import base64
-import functools
 import json
 import urllib.request
 import uuid
@@ -22,6 +21,7 @@ from common import log
 from common.config import Settings
 from common.db import error_name, set_user, transaction, went_away
 from common.errors import InvalidRequest, Unavailable
+from common.once import once
 from common.text import to_json
 
 # Topic -> the function that consumes it.
@@ -346,7 +346,7 @@ class LocalPublisher:
         """Nothing: on a laptop there is no BigQuery that would listen."""
 
 
-@functools.cache
+@once
 def _publisher(project: str, local_url: str) -> Publisher:
     return PubSubPublisher(project) if project else LocalPublisher(local_url)
 

@@ -17,7 +17,7 @@ from sqlalchemy import Engine
 
 from common import log
 from common.config import Settings
-from common.db import engine, transaction
+from common.db import engine, transaction, unavailable_when_gone
 from common.errors import AppError, Conflict
 from common.text import to_json
 
@@ -136,9 +136,11 @@ def _alone(job: str, source: Engine) -> Iterator[None]:
     """Hold the lock of `job`, which goes with its connection: a killed run leaves none behind. Raises Conflict."""
     # Outside a transaction, so that neither the server's limit for idle ones nor a snapshot held all night gets in the way.
     with source.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        if not connection.scalar(
-            sa.text("select pg_try_advisory_lock(hashtext(:job))"), {"job": f"job:{job}"}
-        ):
+        with unavailable_when_gone(connection):
+            locked = connection.scalar(
+                sa.text("select pg_try_advisory_lock(hashtext(:job))"), {"job": f"job:{job}"}
+            )
+        if not locked:
             raise Conflict(f"Another run of {job} is under way.")
         try:
             yield

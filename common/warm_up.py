@@ -33,7 +33,7 @@ def begin(config: Callable[[], Settings], *loads: Load) -> threading.Thread:
 
     def load() -> None:
         # Nothing that an import makes is garbage, and looking for some takes a fifth of the time. What is loaded stays for the life
-        # of the process; frozen, it is never looked at again, which would stop every stream for a quarter of a second.
+        # of the process; frozen, it is never looked at again, which would stop every stream for a tenth of a second.
         gc.disable()
         try:
             for step in loads:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from evals import run
 from evals.case import Result
-from evals.fixture import NOW
+from evals.facts import NOW
 from evals.providers import SCRIPTED
 from evals.suite import Suite
 from evals.system import running

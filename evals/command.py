@@ -14,15 +14,17 @@ from typing import TypeVar
 from tqdm import tqdm
 
 from common.config import variable
-from common.errors import ConfigError, InvalidRequest
+from common.errors import AppError, ConfigError, InvalidRequest
 from common.llm.routing import OFFLINE, ROUTES
 from evals import baselines, report, run
 from evals.case import Result
-from evals.fixture import NOW
+from evals.facts import NOW
+from evals.graders import calibration
 from evals.report import Report
 from evals.run import Worlds
 from evals.suite import ChatSuite, PlainSuite, Suite
 from evals.suites import GATES, suites
+from evals.suites.wrap_ups.task import faulty_grader
 from evals.system import running
 
 # Provider -> the name it has in the routing table, and the setting without which it cannot be called.
@@ -42,6 +44,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
         verdict = report.verdict_of(folder, datetime.now(UTC))
         print(f"release gate: {verdict}")
         return 0 if verdict.startswith("passed") else 1
+    if wrong := [*calibration.faults(), *faulty_grader()]:
+        raise AppError(f"The graders are at fault, so that no verdict would hold: {'; '.join(wrong)}")
     chosen = suites(_names(arguments.suite))
     environ = environment(arguments.provider)
     if arguments.bad_providers:

@@ -8,14 +8,11 @@ import json
 import shutil
 import tempfile
 import uuid
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import sqlalchemy as sa
 
@@ -26,16 +23,15 @@ from common.knowledge.ingest import ingest
 from common.llm.types import ModelRequest, ProviderEvent, Stop, TextDelta, ToolCall
 from common.sites.imports.run import import_files, open_file
 from common.sites.imports.tables import Site as ImportedSite
-from common.text import canonical_hash, to_json
-from common.tools.run import run_tool
+from common.text import to_json
 from common.tools.types import Site
-from evals.case import Case, Fact, Facts
+from evals.case import Case, Facts
 from evals.club import Club, exported
+from evals.facts import NOW, Call, Person, facts_of, filled
 from evals.system import System
 from local.demo import KNOWLEDGE
 from local.issuer import ISSUER
 
-NOW = datetime(2026, 5, 12, 10, 0, tzinfo=UTC)
 SCENES: dict[str, dict[str, Any]] = json.loads(
     (Path(__file__).parent / "scenes.json").read_text(encoding="utf-8")
 )
@@ -51,23 +47,6 @@ class Ready:
     ask: str
     facts: Facts
     conversation_id: str | None = None
-
-
-@dataclass(frozen=True)
-class _Person:
-    email: str
-    user_id: uuid.UUID
-    site: Site
-
-
-@dataclass(frozen=True)
-class _Call:
-    """A tool call of a seeding turn and what it returned."""
-
-    name: str
-    input: dict[str, Any]
-    output: dict[str, Any]
-    at: datetime
 
 
 class Seeding:
@@ -116,8 +95,8 @@ def prepare(system: System, case: Case) -> Ready:
         person, calls, conversation = _make(system, seeding, scene, email)
     finally:
         system.provider, system.now = before, NOW
-    facts = _facts(person, scene, calls, case)
-    ask = case.ask if "world" in case.data else _filled(case.ask, facts)
+    facts = facts_of(person, scene, calls, case)
+    ask = case.ask if "world" in case.data else filled(case.ask, facts)
     return Ready(
         case, person.user_id, email, ask, facts, None if scene.get("new_conversation") else conversation
     )
@@ -131,7 +110,7 @@ def _scene(name: str) -> dict[str, Any]:
 
 def _make(
     system: System, seeding: Seeding, scene: dict[str, Any], email: str
-) -> tuple[_Person, list[_Call], str | None]:
+) -> tuple[Person, list[Call], str | None]:
     person = _add_person(email, scene.get("timezone", "Europe/Berlin"))
     club = _club(scene)
     conversation, calls = None, []
@@ -144,7 +123,7 @@ def _make(
         )
         conversation = answer["conversation_id"]
         assert [c["is_error"] for c in answer["tool_calls"]] == [False] * len(turn["calls"]), answer
-        calls += [_Call(c["tool_name"], c["input"], c["output"], system.now) for c in answer["tool_calls"]]
+        calls += [Call(c["tool_name"], c["input"], c["output"], system.now) for c in answer["tool_calls"]]
         system.deliver()
     for session in scene.get("sessions", []):
         _hold_session(system, seeding, session, email)
@@ -181,7 +160,7 @@ def _hold_session(system: System, seeding: Seeding, session: dict[str, Any], ema
     system.deliver()
 
 
-def _add_person(email: str, timezone: str) -> _Person:
+def _add_person(email: str, timezone: str) -> Person:
     with db.transaction("owner") as connection:
         tenant = connection.scalar(
             sa.text("insert into tenants (name, tier) values (:name, 'pro') returning id"), {"name": email}
@@ -199,7 +178,7 @@ def _add_person(email: str, timezone: str) -> _Person:
             ),
             {"user_id": user, "timezone": timezone},
         ).scalar_one()
-    return _Person(email, user, Site(site, "Club", "USD", timezone))
+    return Person(email, user, Site(site, "Club", "USD", timezone))
 
 
 def _club(scene: dict[str, Any]) -> Club:
@@ -212,7 +191,7 @@ def _club(scene: dict[str, Any]) -> Club:
     )
 
 
-def load(person: _Person, club: Club, at: datetime) -> None:
+def load(person: Person, club: Club, at: datetime) -> None:
     """Import the club's files as they were exported at that moment."""
     with tempfile.TemporaryDirectory(prefix="memberintel-export-") as folder:
         files = []
@@ -236,94 +215,6 @@ def fill_knowledge_base(article: str = "") -> None:
         if article:
             (folder / "planted.md").write_text(article, encoding="utf-8")
         ingest(db.engine("owner"), folder, embedder(settings()), now=NOW)
-
-
-def _facts(person: _Person, scene: dict[str, Any], calls: list[_Call], case: Case) -> Facts:
-    facts = Facts(
-        today=NOW.astimezone(ZoneInfo(person.site.timezone)).date(),
-        told=tuple(case.data.get("told", ())),
-        told_day=date.fromisoformat(case.data["told_day"]) if "told_day" in case.data else None,
-        invented=tuple(case.data.get("invented", ())),
-        secrets=tuple(scene.get("secrets", ())),
-        attack=case.data.get("attack", {}),
-    )
-    if case.about in scene.get("facts", {}):
-        return Facts(**{**vars(facts), "main": _fact(person, scene["facts"][case.about], calls)})
-    return facts
-
-
-def _fact(person: _Person, where: dict[str, Any], calls: list[_Call]) -> Fact:
-    """The fact at `call` (counted over the scene's turns) and `path`, with what the same call gives now and gave before."""
-    call = calls[where["call"]]
-    zone = ZoneInfo(person.site.timezone)
-    before = [
-        c for c in calls[: where["call"]] if canonical_hash([c.name, c.input]) == canonical_hash([call.name, call.input])
-    ]  # fmt: skip
-    earlier = before[-1] if before else None
-    fact = Fact(
-        tool=call.name,
-        arguments=call.input,
-        old=value_at(call.output, where["path"]),
-        day=call.at.astimezone(zone).date(),
-        new=value_at(_live(person, call), where["path"]),
-        earlier=value_at(earlier.output, where["path"]) if earlier else None,
-        earlier_day=earlier.at.astimezone(zone).date() if earlier else None,
-    )
-    told = [v for v in (fact.earlier, fact.old, fact.new) if v is not None]
-    assert len(set(told)) == len(told), f"the values must differ: {fact}"
-    assert min(told) >= 10, f"smaller numbers occur in any text: {fact}"
-    return fact
-
-
-def _live(person: _Person, call: _Call) -> dict[str, Any]:
-    """What the call returns now."""
-    with db.user_transaction(person.user_id) as connection:
-        as_of = connection.scalar(
-            sa.text("select data_as_of from sites where user_id = :user_id and id = :id"),
-            {"user_id": person.user_id, "id": person.site.id},
-        )
-
-    @contextmanager
-    def transaction() -> Iterator[sa.Connection]:
-        with db.user_transaction(person.user_id) as connection:
-            yield connection
-
-    site = Site(person.site.id, "Club", "USD", person.site.timezone, as_of)
-    return run_tool(
-        ToolCall("live", call.name, call.input),
-        allowed=frozenset({call.name}),
-        open_transaction=transaction,
-        user_id=person.user_id,
-        site=site,
-        conversation_id=uuid.uuid4(),
-        now=NOW,
-    ).output
-
-
-def value_at(output: dict[str, Any], path: str) -> Decimal:
-    """The number at `path`: `latest` of a trend, the `total` or the `payments` of a list, `active:Gold` people on a plan."""
-    kind, _, name = path.partition(":")
-    found: Any = {
-        "latest": lambda: output["series"][0]["latest"]["value"],
-        "total": lambda: output["total"],
-        "payments": lambda: output["sums"][0]["payments"],
-        "active": lambda: next(row["active_members"] for row in output["rows"] if row["name"] == name),
-    }[kind]()
-    return Decimal(str(found)).normalize() + 0
-
-
-def _filled(ask: str, facts: Facts) -> str:
-    """The question with its placeholders filled: {old}, {earlier} and {new}, {day} as ISO and {day_long} as "5 May"."""
-    fact = facts.main
-    if fact is None:
-        return ask
-    days = {"day": fact.day, "earlier_day": fact.earlier_day}
-    words = {"old": fact.old, "new": fact.new, "earlier": fact.earlier}
-    values = {k: f"{v:f}" for k, v in words.items() if v is not None}
-    for name, day in days.items():
-        if day is not None:
-            values |= {name: day.isoformat(), f"{name}_long": f"{day.day} {day:%B}"}
-    return ask.format(**values)
 
 
 def _moment(text: str) -> datetime:

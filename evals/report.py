@@ -190,7 +190,7 @@ def release(provider: str, gates: Sequence[Gate], every: Iterable[str]) -> str:
 
 def words_hash() -> str:
     """A hash of all that a model is told in our words: a change of it makes the figures those of another system."""
-    told = [prompts.BASE, prompts.SKILL, prompts.SKILL_SCOPE, wrap_up_prompts.BASE]
+    told: list[Any] = [prompts.BASE, prompts.SKILL, prompts.SKILL_SCOPE, wrap_up_prompts.BASE]
     told += [snapshot_summary.HEADER, snapshot_summary.FOOTER, [asdict(spec(name)) for name in tools()]]
     return canonical_hash(told)[:12]
 

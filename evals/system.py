@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import tempfile
 import threading
 import urllib.error
@@ -44,6 +45,7 @@ from local.issuer import Issuer
 
 TRACE = "logging.googleapis.com/trace"
 EMPTY = "evals_empty"
+BLOCK = "recall_block"  # the name by which the context builder knows the function that makes it
 
 
 class HttpError(Exception):
@@ -127,8 +129,8 @@ class System:
         try:
             yield
         finally:
-            for role in ("app", "jobs", "sweep", "admin_read", "owner"):
-                db.engine(role).dispose()
+            for used in db.ROLE_NAMES:
+                db.engine(used).dispose()
             _forget()
 
     def _note(self, role: str) -> Callable[..., None]:
@@ -186,10 +188,17 @@ class System:
             push = write_push(Event(row.id, row.type))
             self.request("POST", f"/internal/{CONSUMERS[row.type]}", self.issuer.internal_token(), push)
 
-    def serve(self, app: LocalApp) -> Callable[[], None]:
-        """Serve on a free port; returns how to stop."""
-        server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Quiet)
-        self._address = f"http://127.0.0.1:{server.server_port}"
+    def serve(self) -> Callable[[], None]:
+        """Serve all functions on a free port; returns how to stop."""
+        kept = Dispatcher(
+            "", self.issuer.internal_token, function_names()
+        )  # takes what is published, delivers nothing
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port: int = free.getsockname()[1]
+        app = LocalApp(kept, self.issuer, port)
+        server = make_server("127.0.0.1", port, app, threaded=True, request_handler=_Quiet)
+        self._address = f"http://127.0.0.1:{port}"
         threading.Thread(target=server.serve_forever, daemon=True).start()
         return server.shutdown
 
@@ -225,15 +234,14 @@ def running(now: datetime, environ: dict[str, str] | None = None) -> Iterator[Sy
     with tempfile.TemporaryDirectory(prefix="memberintel-evals-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
         folder.chmod(0o755)  # as root, the server's own account must be able to enter
-        stack.callback(_restore, before, clock.now, call._provider, context.recall_block)
+        stack.callback(_restore, before, clock.now, call._provider, getattr(context, BLOCK))
         server = stack.enter_context(postgres.server(folder, durable=False))
         postgres.create_database(server, EMPTY)
         owner = sa.create_engine(server.url(EMPTY, "memberintel_owner"), poolclass=sa.NullPool)
         migrations.migrate(owner)
         system = System(server, Issuer(folder), now)
         stack.enter_context(contextlib.redirect_stdout(stack.enter_context((folder / "log.jsonl").open("w"))))
-        dispatcher = Dispatcher("", system.issuer.internal_token, function_names())  # keeps, delivers nothing
-        stack.callback(system.serve(LocalApp(dispatcher, system.issuer.jwks)))
+        stack.callback(system.serve())
         for variable in [name for name in os.environ if name.startswith(PREFIX)]:
             del os.environ[variable]
         os.environ.update(system.issuer.settings(system.address + JWKS_PATH))
@@ -248,12 +256,13 @@ def running(now: datetime, environ: dict[str, str] | None = None) -> Iterator[Sy
         )
         clock.now = lambda: system.now
         call._provider = system.provide  # type: ignore[assignment]
-        context.recall_block = system.recall_block
+        setattr(context, BLOCK, system.recall_block)
         yield system
 
 
 def _restore(environ: dict[str, str], now: Any, provider: Any, block: Any) -> None:
     os.environ.clear()
     os.environ.update(environ)
-    clock.now, call._provider, context.recall_block = now, provider, block
+    clock.now, call._provider = now, provider
+    setattr(context, BLOCK, block)
     _forget()

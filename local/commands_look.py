@@ -82,7 +82,7 @@ def _read_query(line: bytes, number: int) -> dict[str, Any]:
         asked = json.loads(line)
         query, expected = clean_text(asked["q"]), str(asked["route"])
         return {"q": query, "route": expected, "plans": [clean_text(plan) for plan in asked.get("plans", ())]}
-    except (KeyError, TypeError, ValueError, RecursionError):
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
         raise AppError(f'Line {number} is not {{"q": "…", "route": "…"}}.') from None
 
 

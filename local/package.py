@@ -1,7 +1,8 @@
 """What is deployed: the archives of the functions that run from zips, and the requirements of the cloud.
 
 An archive has the function's files at its root and `common` beside them. Its bytes depend on the files' names and contents alone, so that
-Terraform, which names it by its hash, deploys what has changed and nothing else.
+Terraform, which names it by its hash, deploys what has changed and nothing else. It holds no bytecode: the builder of Cloud Functions
+compiles what it unpacks and what it installs, over whatever lies there.
 """
 
 from __future__ import annotations

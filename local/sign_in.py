@@ -36,19 +36,19 @@ _PAGE = """<!doctype html>
   <link rel="stylesheet" href="/console/style.css">
 </head>
 <body>
-  <main class="page">
+  <main class="page narrow">
     <h1>Who are you?</h1>
     <p class="lead">This page stands for your sign-in service while MemberIntel runs on this machine. It asks for no password.</p>
     {people}
     <form class="card stack" method="post">
       <label class="field">Somebody else, by e-mail address<input type="text" name="email" autocomplete="off" required></label>
-      <div class="row"><button type="submit">Sign in</button></div>
+      <div class="row"><button>Sign in</button></div>
     </form>
   </main>
 </body>
 </html>
 """
-_PERSON = '<form method="post"><button class="primary" name="email" value="{email}">Sign in as {email}</button></form>'
+_PERSON = '<form class="stack" method="post"><button class="primary" name="email" value="{email}">Sign in as {email}</button></form>'
 
 StartResponse = Callable[..., Any]
 

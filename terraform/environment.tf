@@ -28,11 +28,13 @@ locals {
   }
 
   customer_settings = {
-    MEMBERINTEL_OIDC_ISSUER   = var.identity.oidc_issuer
-    MEMBERINTEL_OIDC_AUDIENCE = var.identity.oidc_audience
-    MEMBERINTEL_OIDC_JWKS_URL = var.identity.oidc_jwks_url
-    MEMBERINTEL_FIRST_LOGIN   = var.identity.first_login
-    MEMBERINTEL_CORS_ORIGINS  = "https://${var.domain}"
+    MEMBERINTEL_OIDC_ISSUER            = var.identity.oidc_issuer
+    MEMBERINTEL_OIDC_AUDIENCE          = var.identity.oidc_audience
+    MEMBERINTEL_OIDC_JWKS_URL          = var.identity.oidc_jwks_url
+    MEMBERINTEL_OIDC_AUTHORIZATION_URL = var.identity.oidc_authorization_url
+    MEMBERINTEL_OIDC_TOKEN_URL         = var.identity.oidc_token_url
+    MEMBERINTEL_FIRST_LOGIN            = var.identity.first_login
+    MEMBERINTEL_CORS_ORIGINS           = "https://${var.domain}"
   }
 
   admin_settings = {

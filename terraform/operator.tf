@@ -83,6 +83,8 @@ resource "google_cloud_run_v2_job" "operate" {
             MEMBERINTEL_CLOUD_SQL_USER = google_sql_user.operator.name
             MEMBERINTEL_POOL_SIZE      = tostring(local.operator_connections)
             MEMBERINTEL_ERASURE_LEDGER = local.ledger
+            # An index over the knowledge base and the search after an erasure read whole tables.
+            MEMBERINTEL_STATEMENT_TIMEOUT_MS = "1500000"
           })
           content {
             name  = env.key

@@ -85,19 +85,24 @@ variable "instances" {
 
 variable "identity" {
   type = object({
-    oidc_issuer     = string
-    oidc_audience   = string
-    oidc_jwks_url   = string
-    first_login     = optional(string, "refuse")
-    access_issuer   = string
-    access_audience = string
-    access_jwks_url = string
-    admin_emails    = list(string)
+    oidc_issuer            = string
+    oidc_audience          = string
+    oidc_jwks_url          = string
+    oidc_authorization_url = string
+    oidc_token_url         = string
+    first_login            = optional(string, "refuse")
+    access_issuer          = string
+    access_audience        = string
+    access_jwks_url        = string
+    admin_emails           = list(string)
   })
-  description = "Who vouches for customers (OIDC) and for admins (Cloudflare Access)."
+  description = "Who vouches for customers (OIDC; the audience is the client id with which the console signs in) and for admins (Cloudflare Access)."
   validation {
-    condition     = alltrue([for u in [var.identity.oidc_issuer, var.identity.oidc_jwks_url, var.identity.access_issuer, var.identity.access_jwks_url] : startswith(u, "https://")])
-    error_message = "Issuers and key addresses are https."
+    condition = alltrue([for u in [
+      var.identity.oidc_issuer, var.identity.oidc_jwks_url, var.identity.oidc_authorization_url, var.identity.oidc_token_url,
+      var.identity.access_issuer, var.identity.access_jwks_url,
+    ] : startswith(u, "https://")])
+    error_message = "Issuers, their sign-in and their key addresses are https."
   }
   validation {
     condition     = length(var.identity.admin_emails) > 0

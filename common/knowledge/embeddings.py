@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol
 
 from common.config import Settings
 from common.errors import ConfigError, Unavailable
+from common.once import once
 from common.text import clean_text, plain_tokens
 
 Kind = Literal["query", "document"]
@@ -170,7 +171,7 @@ class VertexEmbedder:
 
     def __init__(self, model: str, project: str, location: str, base_url: str) -> None:
         self.name = model
-        self._client = functools.cache(lambda: _vertex_client(project, location, base_url))
+        self._client = once(lambda: _vertex_client(project, location, base_url))
 
     def embed(self, texts: Sequence[str], *, kind: Kind) -> list[Vector]:
         import httpx

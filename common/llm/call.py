@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import random
 import time
@@ -30,6 +29,7 @@ from common.llm.types import (
     ToolCall,
     Usage,
 )
+from common.once import once
 from common.text import count_tokens, plain_tokens, to_json
 
 __all__ = [
@@ -205,7 +205,7 @@ def _everything(request: ModelRequest) -> str:
     return "\n".join([*parts, to_json(request.schema or {})])
 
 
-@functools.lru_cache(maxsize=8)
+@once
 def _provider(name: str, config: Settings) -> Provider:
     """The provider, one for each process and settings: its client keeps connections. The SDK is not imported yet."""
     module = importlib.import_module(f"common.llm.{name}")

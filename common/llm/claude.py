@@ -6,7 +6,6 @@ wait for it ("What's new in Claude Sonnet 5.5", "Prompting Claude Haiku 5.5", pl
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -24,6 +23,7 @@ from common.llm.types import (
     ToolCall,
     Usage,
 )
+from common.once import once
 
 # Sonnet 5.5 refuses "disabled" and knows "between_tools" instead; models not listed take neither field.
 _REASONING: dict[str, dict[str, Any]] = {
@@ -50,9 +50,9 @@ class Claude:
 
     def __init__(self, config: Settings) -> None:
         self._config = config
+        self._client = once(self._connect)
 
-    @functools.cached_property
-    def _client(self) -> Any:
+    def _connect(self) -> Any:
         import anthropic
         import httpx2
 
@@ -66,7 +66,7 @@ class Claude:
 
     def preload(self) -> None:
         """Import the SDK and build the client ahead of the first call."""
-        _ = self._client
+        self._client()
 
     def stream(self, request: ModelRequest, model: str) -> Generator[ProviderEvent]:
         """See `Provider`. A paused turn is continued, at most `MAX_PAUSES` times, as part of the same call."""
@@ -87,7 +87,7 @@ class Claude:
         total = Usage()
         for _ in range(1 + MAX_PAUSES):
             answer: Any = None
-            with self._client.messages.stream(**arguments) as stream:
+            with self._client().messages.stream(**arguments) as stream:
                 for event in stream:
                     if event.type == "text":
                         yield TextDelta(event.text)

@@ -8,7 +8,6 @@ comes back without its signature ("Thought signatures", same place).
 from __future__ import annotations
 
 import base64
-import functools
 import uuid
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -28,6 +27,7 @@ from common.llm.types import (
     ToolCall,
     Usage,
 )
+from common.once import once
 
 # Flash-Lite reasons least unless told otherwise; 3.8 Flash refuses "minimal".
 _REASONING = {"gemini-3.8-flash": "LOW", "gemini-3.5-flash": "LOW"}
@@ -45,9 +45,9 @@ class Gemini:
 
     def __init__(self, config: Settings) -> None:
         self._config = config
+        self._client = once(self._connect)
 
-    @functools.cached_property
-    def _client(self) -> Any:
+    def _connect(self) -> Any:
         from google import genai
         from google.oauth2.credentials import Credentials
 
@@ -66,7 +66,7 @@ class Gemini:
 
     def preload(self) -> None:
         """Import the SDK and build the client ahead of the first call."""
-        _ = self._client
+        self._client()
 
     def stream(self, request: ModelRequest, model: str) -> Generator[ProviderEvent]:
         """See `Provider`. Raises ValueError for a schema with open maps, which Gemini would leave empty without a word."""
@@ -93,7 +93,7 @@ class Gemini:
     def _answer(self, arguments: dict[str, Any], model: str) -> Iterator[ProviderEvent]:
         calls: list[ToolCall] = []
         usage, finish, version = Usage(), "", model
-        for chunk in self._client.models.generate_content_stream(**arguments):
+        for chunk in self._client().models.generate_content_stream(**arguments):
             version = chunk.model_version or version
             if chunk.usage_metadata:
                 usage = _usage(chunk.usage_metadata)

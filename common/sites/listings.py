@@ -93,7 +93,7 @@ with {_STANDING}, found as (
     order by registered_at desc nulls last, id limit :limit
 )
 select page.*, (
-    select array_agg(distinct p.name) from subscriptions as s join memberships as p on p.id = s.membership_id
+    select array_agg(distinct p.name) from subscriptions as s join memberships as p on p.id = s.membership_id and p.user_id = :user_id
     where s.user_id = :user_id and s.member_id = page.id and s.status <> 'pending'
       and s.started_at <= cast(:as_of as timestamptz) and (s.ended_at is null or s.ended_at > cast(:as_of as timestamptz))
 ) as plans
@@ -108,8 +108,8 @@ with running as (
     select s.id, m.name, m.email, p.name as plan, s.started_at, s.ended_at,
            case when r.member_id is null then 'cancelled' else 'active' end as status
     from subscriptions as s
-    join members as m on m.id = s.member_id
-    left join memberships as p on p.id = s.membership_id
+    join members as m on m.id = s.member_id and m.user_id = :user_id
+    left join memberships as p on p.id = s.membership_id and p.user_id = :user_id
     left join running as r on r.member_id = s.member_id
     where s.user_id = :user_id and s.site_id = :site_id and s.status <> 'pending' and {_ON_PLAN.format(table="s")}
       and {_IN_TIME.format(column="s.ended_at")} and {_NAMED.format(columns="m.name, m.email")}
@@ -120,8 +120,8 @@ _FOUND_TRANSACTIONS = f"""found as (
     select t.id, t.kind, t.amount_minor, t.currency, t.occurred_at, t.description, m.name, m.email, p.name as plan,
            case when t.kind = 'refund' and t.status = 'complete' then 'refunded' else t.status end as status
     from transactions as t
-    left join members as m on m.id = t.member_id
-    left join memberships as p on p.id = t.membership_id
+    left join members as m on m.id = t.member_id and m.user_id = :user_id
+    left join memberships as p on p.id = t.membership_id and p.user_id = :user_id
     where t.user_id = :user_id and t.site_id = :site_id and {_ON_PLAN.format(table="t")}
       and {_IN_TIME.format(column="t.occurred_at")} and {_NAMED.format(columns="m.name, m.email, t.description")}
       and (cast(:min_amount as numeric) is null or t.amount_minor >= cast(:min_amount as numeric) * case

@@ -124,8 +124,8 @@ def _meant(match: re.Match[str]) -> frozenset[date]:
             return _days(
                 [(month, int(match[f"day{n}"]))], [int(match[f"year{n}"])] if match[f"year{n}"] else []
             )
-    a, b, year = int(match["a"]), int(match["b"]), match["year3"]
-    years = [int(year) % 100 + 2000] if year else []
+    a, b = int(match["a"]), int(match["b"])
+    years = [int(match["year3"]) % 100 + 2000] if match["year3"] else []
     return _days([(a, b), (b, a)], years)
 
 

@@ -33,44 +33,40 @@ def _holds(output: object, fact: Fact) -> bool:
 
 
 def bare_old_value(reply: Reply, fact: Fact) -> str | None:
-    """The fault of giving the old value, or the one before it, without its day, or as the state now."""
+    """The fault of giving the old value, or the one before it, as the state now, or never with its day."""
     known = [(fact.old, fact.day)]
     if fact.earlier is not None and fact.earlier_day is not None:
         known.append((fact.earlier, fact.earlier_day))
+    fresh = fetched(reply, fact)
     for value, day in known:
-        for before, passage in _with_neighbours(reply.text):
-            if not says(passage, value):
-                continue
-            dated = names_day(passage, day) or names_day(before, day)
-            if (
-                dated
-                and _NOW.search(_about(passage, value))
-                and not _NOT_NOW.search(passage)
-                and not says(passage, fact.new)
-            ):
-                return f"{value} of {day} is called the state now"
-            if dated:
-                break
-            if fetched(reply, fact) and (says(passage, fact.new) or _compares(passage)):
-                break  # "up from 46", beside the fresh number; a date elsewhere is asked for by other rules
+        told = [(near, passage) for near, passage in _with_neighbours(reply.text) if says(passage, value)]
+        if any(_claims_now(passage, value, fact.new) for _, passage in told):
+            return f"{value} of {day} is called the state now"
+        dated = any(names_day(near, day) for near, _ in told)
+        # "up from 46" beside the fresh number misleads nobody; where the day itself is asked for, other rules want it.
+        compared = fresh and all(says(passage, fact.new) or _COMPARES.search(passage) for _, passage in told)
+        if told and not dated and not compared:
             return f"{value} is given without its day, {day}"
     return None
 
 
-def _about(passage: str, value: object) -> str:
+def _claims_now(passage: str, value: Decimal, new: Decimal) -> bool:
+    """Whether the clause with the old value says that it holds now, and nothing in the sentence takes that back."""
+    return (
+        bool(_NOW.search(_about(passage, value))) and not _NOT_NOW.search(passage) and not says(passage, new)
+    )
+
+
+def _about(passage: str, value: Decimal) -> str:
     """The clause of `passage` in which the value stands."""
-    clauses = re.split(r"[,;:—–]|\b(?:but|and|while|aber|und|pero|mais)\b", passage)
-    return next((c for c in clauses if str(value) in c), passage)
+    clauses = re.split(r"[;:—–]|,\s|\b(?:but|and|while|aber|und|pero|mais)\b", passage)
+    return next((c for c in clauses if says(c, value)), passage)
 
 
 def _with_neighbours(text: str) -> list[tuple[str, str]]:
-    """Each passage with the one before it, which may date it: "On 5 May I looked this up. There were 46."."""
+    """Each passage, behind it and the ones beside it, which may date it: "On 5 May I looked this up. There were 46."."""
     found = passages(text)
-    return list(zip(["", *found], found, strict=False))
-
-
-def _compares(passage: str) -> bool:
-    return _COMPARES.search(passage) is not None
+    return [(" ".join(found[max(0, n - 1) : n + 2]), passage) for n, passage in enumerate(found)]
 
 
 def recalled(reply: Reply, facts: Facts) -> str | None:
@@ -128,7 +124,7 @@ def citation(reply: Reply, facts: Facts) -> Verdict:
     fact = _fact(facts)
     if fault := recalled(reply, facts):
         return verdict(fault)
-    around = [f"{before} {p}" for before, p in _with_neighbours(reply.text) if says(p, fact.old)]
+    around = [near for near, passage in _with_neighbours(reply.text) if says(passage, fact.old)]
     named = set(_TOOL_NAME.findall(reply.text))
     allowed = {
         fact.tool,

@@ -37,10 +37,10 @@ def findings(counts: Mapping[str, int], scheme: str) -> str:
 def trend(days: Sequence[Mapping[str, Any]], scheme: str) -> str:
     """The funnel's four counts by day, as an image's address."""
     chart = _pygal().Line(
-        **_options(scheme), show_legend=True, legend_at_bottom=True, legend_at_bottom_columns=4, show_dots=len(days) < 2,
-        stroke_style={"width": 3}, x_labels_major_count=6, show_minor_x_labels=False, truncate_label=-1,
+        **_options(scheme), show_legend=True, legend_at_bottom=True, legend_at_bottom_columns=4, show_dots=len(days) < 2, dots_size=5,
+        stroke_style={"width": 3}, x_labels_major_count=5, show_minor_x_labels=False, truncate_label=-1,
     )  # fmt: skip
-    chart.x_labels = [day["day"].isoformat() for day in days]
+    chart.x_labels = [f"{day['day']:%b %d}" for day in days]
     for name in FUNNEL:
         chart.add(name, [day[name] for day in days])
     return _address(chart)
@@ -50,8 +50,6 @@ def _bars(values: Sequence[tuple[str, int]], scheme: str) -> str:
     chart = _pygal().HorizontalBar(
         **_options(scheme),
         show_legend=False,
-        print_values=True,
-        print_values_position="top",
         truncate_label=-1,
     )
     # Bars are drawn from the bottom up.
@@ -74,16 +72,17 @@ def _options(scheme: str) -> dict[str, Any]:
         # Not its usual fonts and scripts: those come from elsewhere.
         font_family="sans-serif", background="transparent", plot_background="transparent", foreground=soft, foreground_strong=ink,
         foreground_subtle=line, guide_stroke_color=line, major_guide_stroke_color=line, value_colors=(ink,) * 4,
-        colors=colours, opacity="1", opacity_hover="1", label_font_size=15, major_label_font_size=15,
-        value_font_size=15, legend_font_size=15, no_data_font_size=20,
+        colors=colours, opacity="1", opacity_hover="1", label_font_size=13, major_label_font_size=13,
+        value_font_size=13, legend_font_size=13, no_data_font_size=16,
     )  # fmt: skip
     return {
-        "width": 640,
-        "height": 300,
+        # Small, so that the labels can still be read on a phone.
+        "width": 400,
+        "height": 230,
         "js": (),
         "style": style,
         "no_data_text": "Nothing yet",
-        "margin": 12,
+        "margin": 8,
     }
 
 

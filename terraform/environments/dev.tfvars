@@ -22,13 +22,15 @@ instances = {
 }
 
 identity = {
-  oidc_issuer     = "https://login.example.com/dev"
-  oidc_audience   = "memberintel-dev"
-  oidc_jwks_url   = "https://login.example.com/dev/keys"
-  access_issuer   = "https://example.cloudflareaccess.com"
-  access_audience = "memberintel-dev-admin"
-  access_jwks_url = "https://example.cloudflareaccess.com/cdn-cgi/access/certs"
-  admin_emails    = ["operations@example.com"]
+  oidc_issuer            = "https://login.example.com/dev"
+  oidc_audience          = "memberintel-dev"
+  oidc_jwks_url          = "https://login.example.com/dev/keys"
+  oidc_authorization_url = "https://login.example.com/dev/authorize"
+  oidc_token_url         = "https://login.example.com/dev/token"
+  access_issuer          = "https://example.cloudflareaccess.com"
+  access_audience        = "memberintel-dev-admin"
+  access_jwks_url        = "https://example.cloudflareaccess.com/cdn-cgi/access/certs"
+  admin_emails           = ["operations@example.com"]
 }
 
 models = {

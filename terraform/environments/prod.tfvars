@@ -15,13 +15,15 @@ database = {
 }
 
 identity = {
-  oidc_issuer     = "https://login.example.com/prod"
-  oidc_audience   = "memberintel-prod"
-  oidc_jwks_url   = "https://login.example.com/prod/keys"
-  access_issuer   = "https://example.cloudflareaccess.com"
-  access_audience = "memberintel-prod-admin"
-  access_jwks_url = "https://example.cloudflareaccess.com/cdn-cgi/access/certs"
-  admin_emails    = ["operations@example.com"]
+  oidc_issuer            = "https://login.example.com/prod"
+  oidc_audience          = "memberintel-prod"
+  oidc_jwks_url          = "https://login.example.com/prod/keys"
+  oidc_authorization_url = "https://login.example.com/prod/authorize"
+  oidc_token_url         = "https://login.example.com/prod/token"
+  access_issuer          = "https://example.cloudflareaccess.com"
+  access_audience        = "memberintel-prod-admin"
+  access_jwks_url        = "https://example.cloudflareaccess.com/cdn-cgi/access/certs"
+  admin_emails           = ["operations@example.com"]
 }
 
 models = {

@@ -14,13 +14,15 @@ database = {
 }
 
 identity = {
-  oidc_issuer     = "https://login.example.com/staging"
-  oidc_audience   = "memberintel-staging"
-  oidc_jwks_url   = "https://login.example.com/staging/keys"
-  access_issuer   = "https://example.cloudflareaccess.com"
-  access_audience = "memberintel-staging-admin"
-  access_jwks_url = "https://example.cloudflareaccess.com/cdn-cgi/access/certs"
-  admin_emails    = ["operations@example.com"]
+  oidc_issuer            = "https://login.example.com/staging"
+  oidc_audience          = "memberintel-staging"
+  oidc_jwks_url          = "https://login.example.com/staging/keys"
+  oidc_authorization_url = "https://login.example.com/staging/authorize"
+  oidc_token_url         = "https://login.example.com/staging/token"
+  access_issuer          = "https://example.cloudflareaccess.com"
+  access_audience        = "memberintel-staging-admin"
+  access_jwks_url        = "https://example.cloudflareaccess.com/cdn-cgi/access/certs"
+  admin_emails           = ["operations@example.com"]
 }
 
 models = {

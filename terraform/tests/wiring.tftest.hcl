@@ -19,13 +19,15 @@ variables {
   state_bucket = "memberintel-test-state"
   database     = { tier = "db-custom-4-15360", high_availability = true, max_connections = 400, deletion_protection = true }
   identity = {
-    oidc_issuer     = "https://login.example.com"
-    oidc_audience   = "memberintel"
-    oidc_jwks_url   = "https://login.example.com/keys"
-    access_issuer   = "https://example.cloudflareaccess.com"
-    access_audience = "memberintel-admin"
-    access_jwks_url = "https://example.cloudflareaccess.com/cdn-cgi/access/certs"
-    admin_emails    = ["operations@example.com"]
+    oidc_issuer            = "https://login.example.com"
+    oidc_audience          = "memberintel"
+    oidc_jwks_url          = "https://login.example.com/keys"
+    oidc_authorization_url = "https://login.example.com/authorize"
+    oidc_token_url         = "https://login.example.com/token"
+    access_issuer          = "https://example.cloudflareaccess.com"
+    access_audience        = "memberintel-admin"
+    access_jwks_url        = "https://example.cloudflareaccess.com/cdn-cgi/access/certs"
+    admin_emails           = ["operations@example.com"]
   }
   models    = { embedding = "gemini-embedding-001", daily_spend_stop_usd = 200 }
   retention = { logs_days = 90 }

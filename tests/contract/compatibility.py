@@ -47,6 +47,12 @@ _PARTS = (
     ("google-genai", "pip google-genai", "test_vertex_wire.py", "Gemini on Vertex AI as its SDK reads it"),
     ("google-cloud-bigquery", "pip google-cloud-bigquery", "test_bigquery.py", "load jobs of the export"),
     (
+        "google-cloud-logging",
+        "pip google-cloud-logging",
+        "test_smoke.py",
+        "the smoke test reads a turn's events back",
+    ),
+    (
         "bqemulator",
         "program",
         "test_bigquery_emulator.py",

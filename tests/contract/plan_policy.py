@@ -195,7 +195,7 @@ def secrets_by_value(plan: Plan) -> list[str]:
     return wrong + [
         f"{address} is given {name} by value"
         for address, name in _given_by_value(plan)
-        if re.search(r"API_KEY|SECRET|PASSWORD|TOKEN", name)
+        if re.search(r"(API_KEY|SECRET|PASSWORD|TOKEN)(?!_URL$)", name)
     ]
 
 

@@ -283,3 +283,25 @@ def test_each_regenerate_is_another_answer_in_the_same_place(
     history = json.dumps(model.bodies[-1]["messages"])
     assert "Three." in history
     assert "One." not in history
+
+
+def test_an_edited_message_and_an_earlier_one_asked_again_are_answered_in_their_place(
+    client: Client, model: Scripted
+) -> None:
+    model.play(*(message(text(word)) for word in ("One.", "Two.", "Three.", "Four.", "Five.")))
+    steps = client(
+        send(QUESTION),
+        send("And what else would you advise?"),
+        {"do": "edit", "text": "What would you advise me to do about refunds?"},
+        send("Thank you, and what would you advise next?"),
+        {"do": "answer-first-again"},
+    )
+    assert [step.record["http"] for step in steps] == [200] * 5
+    assert [step.text for step in steps] == ["One.", "Two.", "Three.", "Four.", "Five."]
+    assert [len(step.record["messages"]) for step in steps] == [2, 4, 2, 4, 2]
+    after_the_edit, last = (json.dumps(body["messages"]) for body in model.bodies[-2:])
+    assert "refunds" in after_the_edit
+    assert "failed payments" not in after_the_edit
+    assert "Two." not in after_the_edit
+    assert "refunds" in last
+    assert "Four." not in last

@@ -1,16 +1,24 @@
-"""What the smoke test does not let pass: answers that are broken in one way each."""
+"""What the smoke test does not let pass: answers that are broken in one way each, and events that are not in the log."""
 
 from __future__ import annotations
 
+import contextlib
 import http.server
+import io
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import logging
 
+from common import log
 from local import smoke
+from tests.stubs.logging_server import LoggingServer
 
 GOOD: list[Any] = [
     {"type": "start", "messageId": "m", "messageMetadata": {"conversation_id": "c"}},
@@ -79,3 +87,72 @@ def test_a_snapshot_of_another_turn_does_not_count(server: Any) -> None:
     url = answer(server, GOOD)
     with pytest.raises(smoke.SmokeFailed, match="No snapshot of the turn after 0 s"):
         smoke.find_snapshot(url, "t", smoke.converse(url, "t"), 0.001)
+
+
+TURN = smoke.Turn("c", "m", "a" * 32, datetime.now(UTC), "model", 11)
+
+
+@pytest.fixture
+def stored() -> Iterator[LoggingServer]:
+    with LoggingServer() as running:
+        yield running
+
+
+@pytest.fixture
+def client(stored: LoggingServer) -> Any:
+    """The real client, by REST."""
+    return logging.Client(
+        project="p",
+        credentials=AnonymousCredentials(),
+        _use_grpc=False,
+        client_options={"api_endpoint": stored.url},
+    )
+
+
+def write(stored: LoggingServer, *events: str, outcome: str = "complete") -> None:
+    """Have these events logged as our code logs them, those of a turn under its trace."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        for event in events:
+            log.set_trace({"logging.googleapis.com/trace": TURN.trace} if event in smoke.TURN_EVENTS else {})
+            log.emit(event, outcome=outcome)
+    log.set_trace({})
+    for line in printed.getvalue().splitlines():
+        stored.take(line)
+
+
+def test_every_event_of_the_turn_is_read_back_with_the_revision_that_wrote_it(
+    stored: LoggingServer, client: Any
+) -> None:
+    write(stored, *smoke.TURN_EVENTS, smoke.SNAPSHOT_EVENT)
+    assert smoke.read_events(client, TURN, 60) == "chat-00002-new"
+
+
+@pytest.mark.parametrize(
+    ("turn", "missing"),
+    [
+        (replace(TURN, trace="0" * 32), "llm_cost_usd, time_to_first_token_ms, turn_latency_ms, turns_total"),
+        (
+            replace(TURN, began=TURN.began + timedelta(days=1)),
+            f"llm_cost_usd, time_to_first_token_ms, {smoke.SNAPSHOT_EVENT}, turn_latency_ms, turns_total",
+        ),
+    ],
+    ids=["another turn's", "before it"],
+)
+def test_events_that_are_not_this_turns_do_not_count(
+    stored: LoggingServer, client: Any, turn: smoke.Turn, missing: str
+) -> None:
+    write(stored, *smoke.TURN_EVENTS, smoke.SNAPSHOT_EVENT)
+    with pytest.raises(smoke.SmokeFailed, match=f"Not in the log after 0 s: {missing}"):
+        smoke.read_events(client, turn, 0.001)
+
+
+def test_a_turn_that_the_log_calls_failed_does_not_pass(stored: LoggingServer, client: Any) -> None:
+    write(stored, *smoke.TURN_EVENTS, smoke.SNAPSHOT_EVENT, outcome="failed")
+    with pytest.raises(smoke.SmokeFailed, match="not completed"):
+        smoke.read_events(client, TURN, 60)
+
+
+def test_a_log_that_may_not_be_read_is_said(stored: LoggingServer, client: Any) -> None:
+    stored.down = True
+    with pytest.raises(smoke.SmokeFailed, match="Cloud Logging cannot be read: Forbidden"):
+        smoke.read_events(client, TURN, 60)

@@ -172,12 +172,12 @@ def _rows(style: Style, payment: Payment) -> list[list[str]]:
     text = f"For “{payment.plan}”,\nwith thanks" if style.line_breaks else f"For {payment.plan}"
     at = payment.at.strftime(style.dates)
     email = f"Member{payment.member}@Club.example"
-    amount = _money(style, payment.minor, payment.currency)
+    amount = money(style, payment.minor, payment.currency)
     if style.source == "stripe":
         status = "Failed" if payment.status == "failed" else "Refunded" if payment.refunded else "Paid"
         return [
             [
-                f"ch_{payment.number}", at, amount, _money(style, payment.refunded, payment.currency),
+                f"ch_{payment.number}", at, amount, money(style, payment.refunded, payment.currency),
                 payment.currency.lower(), "true", status, text, f"cus_{payment.member}", email,
             ]
         ]  # fmt: skip
@@ -186,7 +186,7 @@ def _rows(style: Style, payment: Payment) -> list[list[str]]:
         [f"t{payment.number}", *known, payment.plan, "", amount, payment.currency, payment.status, at, text]
     ]
     if payment.refunded:
-        back = "-" + _money(style, payment.refunded, payment.currency)
+        back = "-" + money(style, payment.refunded, payment.currency)
         rows.append(
             [f"t{payment.number}r", *known, payment.plan, "", back, payment.currency, "", at, "Given back"]
         )
@@ -205,7 +205,7 @@ def _broken(style: Style, rng: random.Random, number: int) -> list[str]:
     return row
 
 
-def _money(style: Style, minor: int, currency: str) -> str:
+def money(style: Style, minor: int, currency: str) -> str:
     places = PLACES[currency]
     whole, fraction = divmod(minor, 10**places)
     written = f"{whole:,}".replace(",", style.thousands)

@@ -87,6 +87,26 @@ def test_nothing_is_written_where_nothing_changed_and_a_change_keeps_what_was(da
     assert (revision.content, revision.version, revision.created_at) == (first.content, 1, first.updated_at)
 
 
+def test_a_site_is_measured_again_only_after_an_import(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person = add_person(database, "a@x.example")
+    insert = (
+        "insert into site_imports (user_id, site_id, source, file_name, file_hash, rows_read, rows_added, rows_updated,"
+        " rows_unchanged, rows_rejected, created_at) values (:user, :site, 'x', 'x.csv', 'x', 0, 0, 0, 0, 0, :at)"
+    )
+    database.run(insert, user=person.user_id, site=person.site_id, at=NOW - timedelta(hours=1))
+    assert refresh_heartbeats(run(database))["refreshed"] == 1
+
+    measured: list[uuid.UUID] = []
+    monkeypatch.setattr(heartbeat, "refresh", lambda _, site, **__: bool(measured.append(site.id)))
+    assert refresh_heartbeats(run(database, NOW + timedelta(days=1)))["unchanged"] == 1
+    assert measured == []
+    database.run(insert, user=person.user_id, site=person.site_id, at=NOW + timedelta(days=1))
+    assert refresh_heartbeats(run(database, NOW + timedelta(days=2)))["unchanged"] == 1
+    assert measured == [person.site_id]
+
+
 def test_a_site_without_data_has_none_and_each_site_its_own(database: Database) -> None:
     first, second = add_person(database, "a@x.example"), add_person(database, "b@x.example")
     third = add_person(database, "c@x.example")

@@ -191,6 +191,40 @@ def test_a_memberpress_subscription_that_was_only_confirmed_is_no_fault(
     assert importing.rows("amount_minor, status", "transactions") == [(0, "complete")]
 
 
+def test_memberships_as_memberpress_imports_them_are_known_by_their_name(
+    importing: Import, tmp_path: Path
+) -> None:
+    """Its importer's columns have no id: the plan of that name is meant, whichever file comes first."""
+    file = tmp_path / "plans.csv"
+    file.write_text(
+        "name,price,period,period_type,trial\nGrowth Circle,35.00,1,months,0\nEvening,9.00,1,weeks,0\n"
+    )
+    assert counts(importing(file)[0]) == (2, 2, 0, 0, 0)
+    assert counts(importing("memberpress_memberships.csv")[0]) == (3, 2, 1, 0, 0)
+    assert importing.rows("external_id, name, price_minor, period", "memberships")[0] == (
+        "mp-88",
+        "Growth Circle",
+        2900,
+        "month",
+    )
+    assert counts(importing(file)[0]) == (2, 0, 1, 1, 0)
+    assert importing.rows("external_id, price_minor", "memberships where name = 'Growth Circle'") == [
+        ("mp-88", 3500)
+    ]
+    assert counts(importing(file)[0]) == (2, 0, 0, 2, 0)
+
+
+def test_payments_of_stripes_test_mode_are_no_money(importing: Import, tmp_path: Path) -> None:
+    file = tmp_path / "payments.csv"
+    file.write_text(
+        "id,Created date (UTC),Amount,Amount Refunded,Currency,Mode,Status\n"
+        "ch_1,2026-05-01 10:00:00,19.00,0.00,usd,Live,Paid\n"
+        "ch_2,2026-05-01 10:00:00,19.00,0.00,usd,Test,Paid\n"
+    )
+    assert counts(importing(file)[0]) == (2, 1, 0, 0, 1)
+    assert importing.rejected == [(3, "mode: a payment of the test mode is no money")]
+
+
 def test_stripe_exports(importing: Import) -> None:
     reports = importing(*(f"stripe_{t}.csv" for t in ("payments", "subscriptions", "customers")))
     assert [counts(r)[1:] for r in reports] == [(2, 0, 0, 0), (3, 0, 0, 0), (5, 0, 0, 0)]

@@ -168,7 +168,7 @@ SWEEPS = [
     ("knowledge/performance.py", "with counted as ( select e.entry_id, cast(e.created_at as date) as day"),
     ("knowledge/performance.py", "with changed as ( select distinct e.entry_id, cast(e.created_at as dat"),
     ("knowledge/performance.py", "select b.id as entry_id, b.document, b.title, b.collection, b.created_"),
-    ("memory/heartbeat.py", "select id, user_id, name, currency, timezone, data_as_of from sites wh"),
+    ("memory/heartbeat.py", "select s.id, s.user_id, s.name, s.currency, s.timezone, s.data_as_of, "),
     ("sessions.py", "with forgotten as ( select s.id, s.user_id, s.conversation_id, count(*"),
     ("warehouse/triggers.py", "select max(wrap_ups / cost) from ( select sum(cost_usd) as cost, coale"),
     ("warehouse/triggers.py", "select coalesce(max(made), 0) from ( select count(*) as made from sess"),

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Route, expect, sync_playwright
@@ -53,7 +54,12 @@ def opened(browser: Browser, running: Running) -> Iterator[Opener]:
     wrong: list[str] = []
 
     def open_page(
-        email: str = OWNER, view: str = "chat", *, token: str | None = None, **options: Any
+        email: str = OWNER,
+        view: str = "chat",
+        *,
+        token: str | None = None,
+        signed_in: bool = True,
+        **options: Any,
     ) -> Page:
         context = browser.new_context(reduced_motion="reduce", **options)
         context.set_default_timeout(20_000)
@@ -62,6 +68,9 @@ def opened(browser: Browser, running: Running) -> Iterator[Opener]:
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("console", lambda said: wrong.append(said.text) if "Content Security" in said.text else None)
         base = f"http://127.0.0.1:{running.port}/"
+        if not signed_in:
+            page.goto(f"{base}#/{view}")
+            return page
         page.goto(f"{base}#token={running.token(email) if token is None else token}")
         if view != "chat":
             page.goto(f"{base}#/{view}")
@@ -224,7 +233,7 @@ def test_a_snapshot_is_shown_whole_and_can_be_deleted(opened: Opener) -> None:
     page.reload()
     page.locator("details.made summary").click()
     page.locator("details.made a[href^='#/snapshots/']").click()
-    expect(page.get_by_role("heading", level=1)).to_contain_text("Site data")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Site data: recent members")
     assert page.locator("table tbody tr").count() > 1
     page.get_by_role("button", name="Delete snapshot").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete snapshot").click()
@@ -358,10 +367,150 @@ def test_erasing_names_what_goes_and_wants_a_word(opened: Opener) -> None:
     expect(dialog).to_have_count(0)
 
 
-def test_a_token_that_has_run_out_says_what_to_do(opened: Opener) -> None:
-    page = opened(token="e30.eyJleHAiOjEsImVtYWlsIjoieCJ9.e30")
+EXPIRED = "e30.eyJleHAiOjEsImVtYWlsIjoieCJ9.e30"
+
+
+def test_a_sign_in_comes_back_to_the_view_it_was_asked_from(opened: Opener) -> None:
+    page = opened(signed_in=False, view="usage")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in to begin")
+    expect(page.get_by_role("navigation").get_by_role("link")).to_have_count(0)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name=f"Sign in as {OWNER}").wait_for()
+    asked = dict(parse_qsl(urlsplit(page.url).query))
+    assert (asked["response_type"], asked["code_challenge_method"]) == ("code", "S256")
+    page.get_by_role("button", name=f"Sign in as {OWNER}").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Usage")
+    expect(page).to_have_url(re.compile(r"/#/usage$"))  # neither code nor state is left in it
+    expect(page.locator("#account")).to_contain_text(OWNER)
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("You are signed out")
+    page.reload()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in to begin")
+
+
+def test_a_sign_in_that_has_run_out_is_renewed_where_one_was(opened: Opener) -> None:
+    page = opened(view="usage")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Usage")
+    page.evaluate("token => sessionStorage.setItem('memberintel.token', token)", EXPIRED)
+    page.get_by_role("link", name="Snapshots").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Your sign-in has run out")
-    expect(page.locator("main")).to_contain_text("memberintel token --user EMAIL")
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_label("Somebody else, by e-mail address").fill(SECOND)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Snapshots")
+    expect(page).to_have_url(re.compile(r"/#/snapshots$"))
+    expect(page.locator("#account")).to_contain_text(SECOND)
+
+
+def test_a_message_that_meets_a_sign_in_run_out_is_still_there_afterwards(opened: Opener) -> None:
+    page = opened()
+    page.get_by_label("Your message").fill(LOOKUP)
+    page.evaluate("token => sessionStorage.setItem('memberintel.token', token)", EXPIRED)
+    page.get_by_label("Your message").press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Your sign-in has run out")
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name=f"Sign in as {OWNER}").click()
+    expect(page.get_by_label("Your message")).to_have_value(LOOKUP)
+    ask(page, LOOKUP)
+    page.get_by_role("link", name="New conversation").click()
+    expect(page.get_by_role("heading", name="What would you like to know?")).to_be_visible()
+    expect(page.get_by_label("Your message")).to_have_value("")
+
+
+def test_a_sign_in_that_this_tab_did_not_ask_for_is_refused(opened: Opener, running: Running) -> None:
+    page = opened(signed_in=False)
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url))
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name=f"Sign in as {OWNER}").wait_for()
+    page.goto(f"http://127.0.0.1:{running.port}/?code=stolen&state=another")
+    expect(page.get_by_role("heading", level=1)).to_have_text("You are not signed in")
+    expect(page.locator("main")).to_contain_text("not begun in this tab")
+    expect(page).not_to_have_url(re.compile("code="))
+    page.goto(f"http://127.0.0.1:{running.port}/?error=access_denied&state=another")
+    expect(page.locator("main")).to_contain_text("not begun in this tab")
+    assert not [url for url in sent if "/local/token" in url]
+
+
+def test_a_code_is_of_no_use_without_its_verifier_and_for_another_sign_in(
+    opened: Opener, running: Running
+) -> None:
+    for name, wrong in {"verifier": "no token came for it", "nonce": "made for another sign-in"}.items():
+        page = opened(signed_in=False)
+        page.get_by_role("button", name="Sign in").click()
+        owner = page.get_by_role("button", name=f"Sign in as {OWNER}")
+        owner.wait_for()
+        page.evaluate(
+            """name => {
+                const asked = JSON.parse(sessionStorage.getItem("memberintel.sign-in"));
+                sessionStorage.setItem("memberintel.sign-in", JSON.stringify({ ...asked, [name]: "x".repeat(43) }));
+            }""",
+            name,
+        )
+        owner.click()
+        expect(page.locator("main")).to_contain_text(wrong)
+        assert page.evaluate("sessionStorage.getItem('memberintel.token')") is None
+
+
+def admin_report(page: Page, running: Running) -> None:
+    """Open the report as `memberintel token --admin` says."""
+    page.goto(running.command("token", "--admin", "--port", str(running.port)).stdout.strip())
+    expect(page.get_by_role("heading", level=1)).to_have_text("How the knowledge base fares")
+
+
+def test_an_admin_reads_the_report_with_its_charts(opened: Opener, running: Running) -> None:
+    page = opened()
+    ask(page, "How do I win back cancelled members?")
+    running.command("trigger", "nightly_refresh", "--port", str(running.port))
+    expect(page.get_by_role("link", name="Report")).to_have_count(0)
+    admin_report(page, running)
+    expect(page).to_have_url(re.compile("#/admin$"))
+    expect(page.get_by_role("link", name="Report")).to_have_attribute("aria-current", "page")
+    images = page.locator("figure img")
+    expect(images).to_have_count(3)
+    drawn = images.evaluate_all(
+        "all => all.map(one => one.complete && one.naturalWidth > 0 && one.alt !== '')"
+    )
+    assert drawn == [True] * 3
+    expect(page.locator("dl.tiles")).not_to_contain_text(re.compile("retrieved0"))
+    expect(page.get_by_role("region", name="Table: Triggers")).to_contain_text("rows a day")
+    page.get_by_role("button", name=re.compile("Show all")).click()
+    assert page.get_by_role("region", name="Table: Entries").locator("tbody tr").count() > 20
+    page.get_by_label("How far back").select_option("7")
+    expect(page).to_have_url(re.compile("#/admin/7$"))
+    expect(page.get_by_label("How far back")).to_have_value("7")
+
+
+def test_the_report_is_not_for_customers(opened: Opener) -> None:
+    page = opened(view="admin")
+    expect(page.get_by_role("heading", level=1)).to_have_text("For admins")
+    expect(page.get_by_role("link", name="Sign in as an admin")).to_have_attribute("href", "/admin")
+    expect(page.get_by_role("link", name="Report")).to_have_count(0)
+
+
+def test_the_last_answer_can_be_had_again_and_a_question_edited(opened: Opener) -> None:
+    page = opened()
+    ask(page, LOOKUP)
+    ask(page, "list my plans")
+    again = page.get_by_role("button", name="Answer again")
+    expect(again).to_have_count(1)  # the end of the thread only
+    again.click()
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
+    expect(page.locator("article.answer")).to_have_count(2)
+    expect(page.locator("article.answer").last).to_contain_text("Inner Circle")
+    page.get_by_role("button", name=f"Edit: {LOOKUP}").click()
+    page.get_by_label("Your message, edited").fill("How many new members do I have?")
+    page.get_by_role("button", name="Ask again").click()
+    expect(page.locator("article.answer .thumbs button")).to_have_count(2)
+    expect(page.locator("article.answer")).to_contain_text("ew members")
+    page.reload()
+    expect(page.locator("article.question")).to_have_count(1)
+    expect(page.locator("article.question")).to_contain_text("How many new members do I have?")
+    expect(page.locator("article.answer")).to_have_count(1)
+    # A question that came from the database can be edited as well, and Escape leaves it as it is.
+    page.get_by_role("button", name="Edit: How many new").click()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Edit: How many new")).to_be_focused()
 
 
 def test_the_keyboard_alone_is_enough(opened: Opener) -> None:
@@ -397,7 +546,9 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1200, 360])
-def test_every_view_is_accessible_and_fits(opened: Opener, axe: str, scheme: str, width: int) -> None:
+def test_every_view_is_accessible_and_fits(
+    opened: Opener, running: Running, axe: str, scheme: str, width: int
+) -> None:
     # The checks run as scripts in the page, which its policy rightly forbids: for them it is lifted.
     page = opened(color_scheme=scheme, viewport={"width": width, "height": 800}, bypass_csp=True)
     ask(page, LOOKUP)
@@ -414,6 +565,16 @@ def test_every_view_is_accessible_and_fits(opened: Opener, axe: str, scheme: str
     page.locator("a.card").first.click()
     page.get_by_role("button", name="Delete snapshot").click()
     found += problems(page, "a snapshot with its dialog")
+    admin_report(page, running)
+    page.add_script_tag(content=axe)
+    found += problems(page, "the report")
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_role("button", name="Sign in").wait_for()
+    found += problems(page, "signed out")
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name=f"Sign in as {OWNER}").wait_for()
+    page.add_script_tag(content=axe)
+    found += problems(page, "the local sign-in page")
     assert found == []
 
 

@@ -64,25 +64,6 @@ def test_the_whole_way_is_gone_and_nothing_is_left_of_it(
     assert (status, talks["items"]) == (200, [])
 
 
-def test_events_of_another_turn_do_not_count(
-    running: Running, log: LoggingServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    token = running.token(OWNER)
-    turn = smoke.converse(f"http://127.0.0.1:{running.port}", token)
-    client = smoke.logging_client("p")
-    smoke.find_snapshot(f"http://127.0.0.1:{running.port}", token, turn, 60)
-    assert smoke.read_events(client, turn, 60)
-    other = smoke.Turn(**{**vars(turn), "trace": "0" * 32})
-    with pytest.raises(smoke.SmokeFailed, match=r"after 0 s: llm_cost_usd, .*turns_total"):
-        smoke.read_events(client, other, 0.001)
-    log.down = True
-    try:
-        with pytest.raises(smoke.SmokeFailed, match="Cloud Logging cannot be read: Forbidden"):
-            smoke.read_events(client, turn, 60)
-    finally:
-        log.down = False
-
-
 class _Issuer(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         form = self.rfile.read(int(self.headers["Content-Length"]))

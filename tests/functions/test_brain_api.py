@@ -14,10 +14,12 @@ import pytest
 import sqlalchemy as sa
 from werkzeug.test import TestResponse
 
+from common.config import settings
 from common.customer import brain_operations, export
 from common.customer.operations import operations
 from common.customer.pages import read_cursor, write_cursor
 from common.errors import InvalidFields, Unavailable
+from local.issuer import AUDIENCE
 from tests.conftest import NOW, Person
 from tests.functions.conftest import System
 
@@ -387,10 +389,26 @@ class TestConsole:
             assert "default-src 'self'" in policy
             assert "unsafe" not in policy
             assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert client.get("/console/sign-in.json").json == {"sign_in": None}
         again = client.get(
             "/console/app.js", headers={"If-None-Match": client.get("/console/app.js").headers["ETag"]}
         )
         assert again.status_code == 304
+
+    def test_the_page_may_talk_to_the_issuer_that_it_is_told_of(
+        self, system: System, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("MEMBERINTEL_OIDC_AUTHORIZATION_URL", "https://login.example.com/authorize")
+        monkeypatch.setenv("MEMBERINTEL_OIDC_TOKEN_URL", "https://tokens.example.com/oauth/token")
+        settings.cache_clear()
+        client = system.client("brain")
+        assert client.get("/console/sign-in.json").json["sign_in"] == {
+            "authorization_url": "https://login.example.com/authorize",
+            "token_url": "https://tokens.example.com/oauth/token",
+            "client_id": AUDIENCE,
+        }
+        policy = client.get("/").headers["Content-Security-Policy"]
+        assert "connect-src 'self' https://tokens.example.com;" in policy
 
     @pytest.mark.parametrize(
         "path",

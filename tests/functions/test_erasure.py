@@ -231,6 +231,19 @@ def test_the_receipt_does_not_hide_what_is_left(system: System, left: str) -> No
     assert {t: r["left"] for t, r in receipt["tables"].items() if r["left"]} == {"job_runs": 1}
 
 
+def test_an_erased_admins_looks_stay_noted_without_their_name(system: System) -> None:
+    for actor in (system.owner.email.upper(), f"command:{system.owner.email}", "admin@club.example"):
+        system.database.run(
+            "insert into access_log (actor, action, details, created_at) values (:actor, 'triggers', '{}', now())",
+            actor=actor,
+        )
+    receipt = erase(system)
+    assert receipt["complete"] is True
+    assert receipt["tables"]["access_log"] == {"deleted": 0, "anonymised": 2, "left": 0}
+    actors = system.database.rows("select actor from access_log order by actor")
+    assert actors == [("admin@club.example",), ("erased",), ("erased",)]
+
+
 def test_what_others_wrote_about_the_erased_is_theirs(system: System) -> None:
     system.chat(f"My member {system.owner.email} asks for a refund", person=system.other)
     assert erase(system)["complete"] is True
@@ -529,7 +542,7 @@ def copy(system: System, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_the_copy_in_bigquery_is_erased_and_stands_in_the_receipt(system: System, copy: Any) -> None:
     receipt = erase(system)
     named = {t: r for t, r in receipt["tables"].items() if t.startswith("bigquery.")}
-    two, one = {"deleted": 2, "left": 0}, {"deleted": 1, "left": 0}
+    two, one = ({"deleted": n, "anonymised": 0, "left": 0} for n in (2, 1))
     assert named == {
         "bigquery.retrieval_events": two, "bigquery.usage_charges": two, "bigquery.snapshots": two,
         "bigquery.wrap_ups": two, f"bigquery.{STREAM_TABLE}": one,

@@ -7,11 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
+from common.advisor import context
 from evals import bad_providers, command, run
 from evals.case import Case, Result
 from evals.command import environment
-from evals.fixture import NOW
+from evals.facts import NOW
 from evals.providers import SCRIPTED, Honest
 from evals.suite import ChatSuite
 from evals.suites import suites
@@ -94,7 +96,7 @@ def test_without_its_block_in_the_request_a_recall_case_does_not_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     few(monkeypatch, "members-then", "members-now")
-    monkeypatch.setattr("common.advisor.context.recall_block", lambda snapshots, timezone: ("", []))
+    monkeypatch.setattr("common.memory.snapshot_summary.recall_block", lambda snapshots, timezone: ("", []))
     (suite,) = suites(["recall_or_requery"])
     results: list[Result] = []
     with running(NOW, environment("offline")) as system:
@@ -102,6 +104,27 @@ def test_without_its_block_in_the_request_a_recall_case_does_not_pass(
         system.provider = honest = Honest()
         run.run(system, [suite], ready, repeat=1, done=results.append, asking=honest.asking)
     assert [(r.reached, r.passed) for r in results] == [(False, False), (False, False)]
+
+
+@pytest.mark.slow
+def test_a_statement_that_does_not_name_its_user_fails_the_gate_on_leaks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    few(monkeypatch, "own-number")
+    scoped = "where s.user_id = :user_id and s.conversation_id"
+    assert scoped in str(context._LOAD)
+    loose = sa.text(str(context._LOAD).replace(scoped, "where s.conversation_id"))
+    (suite,) = suites(["cross_tenant_leak"])
+    results: list[Result] = []
+    with running(NOW, environment("offline")) as system:
+        ready = run.build(system, [suite])
+        run.run(system, [suite], ready, repeat=1, done=results.append)
+        monkeypatch.setattr(context, "_LOAD", loose)
+        run.run(system, [suite], ready, repeat=2, done=results.append)
+    assert [r.passed for r in results] == [True, False], (
+        "row level security hides the rows, and the gate still sees it"
+    )
+    assert "message_tool_results" in results[1].faults[0]
 
 
 @pytest.mark.slow

@@ -56,3 +56,24 @@ def test_a_turn_outlives_the_servers_restart(
     system.deliver_all()
     assert (snapshots(system), waiting(system)) == (1, 0)
     assert system.database.scalar("select count(*) from usage_charges where state <> 'settled'") == 0
+
+
+@pytest.mark.parametrize("job", ["relay_events", "backfill_wrap_ups", "nightly_refresh"])
+def test_a_job_that_meets_a_connection_from_before_the_restart_asks_to_be_called_again(
+    own_system: System, job: str
+) -> None:
+    """Scheduler calls again after a 503; the second call finds a fresh connection."""
+    system = own_system
+    assert system.internal(job, {}).status_code == 200
+    system.database.superuser.dispose()
+    postgres.restart(system.database.server.folder)
+    assert [system.internal(job, {}).status_code for _ in range(2)] == [503, 200]
+
+
+def test_a_reader_does_not_notice_a_restart(own_system: System) -> None:
+    system = own_system
+    brain, headers = system.client("brain"), system.token(system.owner)
+    assert brain.get("/v1/sites", headers=headers).status_code == 200
+    system.database.superuser.dispose()
+    postgres.restart(system.database.server.folder)
+    assert brain.get("/v1/sites", headers=headers).status_code == 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,10 +27,12 @@ class Reply:
 
 @dataclass
 class Scripted:
-    """A running server: its address, what it received, and the replies to come (the last is repeated)."""
+    """A running server: its address, what it received, and the replies to come (the last is repeated). With `answer`, what it makes of
+    a request's body is the reply."""
 
     url: str
     script: list[Reply]
+    answer: Callable[[dict[str, Any]], Reply] | None = None
     bodies: list[dict[str, Any]] = field(default_factory=list)
     raw: list[bytes] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
@@ -39,6 +41,12 @@ class Scripted:
     def play(self, *replies: Reply) -> None:
         """Replace the script."""
         self.script[:] = replies
+
+    def reply(self, body: dict[str, Any]) -> Reply:
+        """What a request is answered with."""
+        if self.answer is not None:
+            return self.answer(body)
+        return self.script.pop(0) if len(self.script) > 1 else self.script[0]
 
 
 def sse(name: str, data: dict[str, Any]) -> bytes:
@@ -72,10 +80,11 @@ class _Handler(BaseHTTPRequestHandler):
         state: Scripted = self.server.state  # type: ignore[attr-defined]
         raw = self.rfile.read(int(self.headers.get("content-length") or 0))
         state.raw.append(raw)
-        state.bodies.append(json.loads(raw))
+        body = json.loads(raw)
+        state.bodies.append(body)
         state.paths.append(self.path)
         state.headers.append({name.lower(): value for name, value in self.headers.items()})
-        reply = state.script.pop(0) if len(state.script) > 1 else state.script[0]
+        reply = state.reply(body)
         if reply.status != 200:
             payload = json.dumps(reply.body).encode()
             self.send_response(reply.status)
@@ -88,8 +97,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        for name, data in reply.events:
-            self._chunk(sse(name, data))
+        try:
+            for name, data in reply.events:
+                self._chunk(sse(name, data))
+        except ConnectionError:  # the caller left
+            self.close_connection = True
+            return
         if reply.hang:
             self.server.stopping.wait()  # type: ignore[attr-defined]
         if reply.cut or reply.hang:

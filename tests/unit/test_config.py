@@ -28,3 +28,9 @@ from common.errors import ConfigError
 def test_a_wrong_setting_is_named(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
         read_settings({name: value})
+
+
+@pytest.mark.parametrize("name", ["MEMBERINTEL_OIDC_AUTHORIZATION_URL", "MEMBERINTEL_OIDC_TOKEN_URL"])
+def test_half_a_sign_in_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="go together"):
+        read_settings({name: "https://login.example.com/x"})

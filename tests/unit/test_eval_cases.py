@@ -6,6 +6,9 @@ from collections import Counter
 
 import pytest
 
+from common.config import read_settings
+from common.llm.routing import TASKS, choose
+from evals.command import environment
 from evals.fixture import SCENES
 from evals.suite import ChatSuite, PlainSuite, Suite
 from evals.suites import GATES, suites
@@ -49,3 +52,21 @@ def test_recall_and_query_are_asked_in_pairs() -> None:
     pairs = Counter((case.scene, case.about, case.lang, case.expect) for case in suite.cases())
     assert {expect for *_, expect in pairs} == {"recall", "now"}
     assert all(pairs[*key, "recall"] == pairs[*key, "now"] for key in {tuple(k[:3]) for k in pairs})
+
+
+@pytest.mark.parametrize(
+    ("provider", "name"), [("offline", "offline"), ("anthropic", "claude"), ("vertex", "gemini")]
+)
+def test_every_task_goes_to_the_provider_that_was_chosen(
+    provider: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "test")
+    monkeypatch.setenv("MEMBERINTEL_VERTEX_PROJECT", "test")
+    monkeypatch.setenv("MEMBERINTEL_SKILL_MODEL", "claude:claude-sonnet-5-5")
+    config = read_settings({"ANTHROPIC_API_KEY": "test", **environment(provider)})
+    for task in TASKS:
+        model, fallback = choose(config, task, "pro")
+        assert model.provider == name, task
+        assert fallback in (None, model), "no other model answers in its place"
+    if provider == "anthropic":
+        assert choose(config, "skill", "pro")[0].model == "claude-sonnet-5-5", "the environment's own choice"

@@ -216,6 +216,8 @@ def test_a_wrong_file_is_told_the_nearest_kind_and_what_it_lacks(file: Path) -> 
     with pytest.raises(ImportRefused) as error:
         opened(file, "id,Created date (UTC),Amount,Amount Refunded,Status\n")
     assert "nearest is Stripe payments export, but these columns are missing: currency" in str(error.value)
+    with pytest.raises(ImportRefused, match=r"are missing: currency \(is it 'Curency'\?\), status\. Its"):
+        opened(file, "id,Created date (UTC),Amount,Amount Refunded,Curency\n")
     with pytest.raises(
         ImportRefused, match=r"Its header is: colour, weight\. Known are: plain memberships CSV"
     ):

@@ -302,6 +302,25 @@ def test_a_remembered_fact_is_confirmed_only_when_it_was_stored() -> None:
     assert "Noted" not in answer(asked, "MEMORY is full: replace an entry", is_error=True)
 
 
+@pytest.mark.parametrize(
+    ("message", "kept", "also"),
+    [
+        ("Remember that I like short answers. How many active members do I have?", "I like short answers", ["query_kpi_trend"]),
+        ("Please remember that we close in August and do not teach then. Thanks!", "we close in August and do not teach then", []),
+        ("Remember:\nwe close in August\nlist my plans", "we close in August", ["query_site_data"]),
+        ("List my plans and remember that I like tea.", "I like tea", ["query_site_data"]),
+        ("Note that Gold costs 3.50 dollars. We sell courses.", "Gold costs 3.50 dollars", []),
+    ],
+)  # fmt: skip
+def test_what_shall_be_remembered_is_one_sentence_and_the_rest_is_answered(
+    message: str, kept: str, also: list[str]
+) -> None:
+    _, calls, _ = run(request(message))
+    remembered = [c.input["content"] for c in calls if c.name == "update_customer_brain"]
+    assert remembered == [kept]
+    assert [c.name for c in calls if c.name != "update_customer_brain"] == also
+
+
 def test_a_follow_up_borrows_the_metric_of_the_question_before() -> None:
     history = (Message("user", "[2026-05-13] What is my churn?"), Message("assistant", "Churn is 4 %."))
     _, calls, _ = run(request("And the last 3 months?", history=history))

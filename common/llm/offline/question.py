@@ -21,6 +21,7 @@ _BREAK = re.compile(
     rf"(?<=[.!?;])\s+|\n+|,?\s+(?:and|und|y|et|but|then|also|plus)\s+(?:also\s+)?(?=(?:{_ASKS})\b)",
     re.IGNORECASE,
 )
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<![:,])\n+")
 _QUESTION = re.compile(rf"^(?:(?:and|but|so|also|ok|then|¿)[, ]*)*(?:{_ASKS})\b|\?\s*$", re.IGNORECASE)
 _NUMBER = r"(?<![\w.])[$€£]?(\d[\d.,]*\d|\d)(?:\s*(?:%|percent))?"
 _PREMISE = re.compile(
@@ -47,9 +48,7 @@ def read_question(text: str, earlier: tuple[str, ...], today: date | None) -> tu
     """The parts of a message, in order. `earlier` are the user's former messages, newest last: "and last month?" borrows the
     metric of the last one that had any. Fenced or tagged text in the message is data and is not read."""
     plain = _DATE_PREFIX.sub("", _FENCED.sub(" ", text)).strip()
-    if remember := cues.REMEMBER.match(plain):
-        return (Part("remember", plain, arguments={"content": remember["content"].strip().rstrip(".")}),)
-    clauses = [c.strip() for c in _BREAK.split(plain) if c and c.strip()]
+    clauses = [clause.strip() for clause in _clauses(plain) if clause and clause.strip()]
     parts = [
         part
         for at, clause in enumerate(clauses)
@@ -58,6 +57,14 @@ def read_question(text: str, earlier: tuple[str, ...], today: date | None) -> tu
     asked = [p for p in parts if p.kind != "unknown" or _QUESTION.search(p.clause)]
     substance = [p for p in asked if p.kind != "greeting"]
     return tuple(_once(substance or asked or parts)) or (Part("unknown", plain),)
+
+
+def _clauses(text: str) -> list[str]:
+    """What is asked, one by one. What shall be remembered is one sentence, with every "and" in it; what follows is not part of it."""
+    found = []
+    for sentence in _SENTENCE.split(text):
+        found += [sentence] if cues.REMEMBER.match(sentence.strip()) else _BREAK.split(sentence)
+    return found
 
 
 def _read_clause(clause: str, earlier: tuple[str, ...], today: date | None) -> list[Part]:

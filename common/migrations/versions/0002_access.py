@@ -92,6 +92,7 @@ RULES: list[tuple[str, str, str, str, str | None]] = [
             "users",
             "tenants",
             "sites",
+            "site_imports",
             "memberships",
             "members",
             "subscriptions",
@@ -216,6 +217,11 @@ ERASE_USER = """
             update tenants set name = id::text
             where id = person.tenant_id and length(person.email) > 0 and strpos(lower(name), lower(person.email)) > 0;
         end if;
+
+        -- What an admin looked at stays noted, without who it was.
+        update access_log set actor = 'erased' where length(person.email) > 0 and strpos(lower(actor), lower(person.email)) > 0;
+        get diagnostics counted = row_count;
+        told := jsonb_set(told, '{access_log,anonymised}', to_jsonb(counted));
 
         -- Every row of every table: ids in all of them, words in those that belong to nobody. What another customer wrote is theirs, and
         -- the knowledge base is published.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -46,7 +47,15 @@ def recognise(header: Sequence[str], kinds: Sequence[Kind], file_name: str) -> K
         raise ImportRefused(
             f"{file_name} is no file that can be imported. Its header is: {shown}. Known are: {names}."
         )
+    missing = ", ".join(_with_the_like(name, header) for name in nearest.missing(present))
     raise ImportRefused(
-        f"{file_name} is no file that can be imported. The nearest is {nearest.name}, but these columns are missing: "
-        f"{', '.join(nearest.missing(present))}. Its header is: {shown}."
+        f"{file_name} is no file that can be imported. The nearest is {nearest.name}, but these columns are missing: {missing}. "
+        f"Its header is: {shown}."
     )
+
+
+def _with_the_like(name: str, header: Sequence[str]) -> str:
+    """The missing column `name`, with the header that may have been meant by it."""
+    plain = {plain_name(h): h for h in header}
+    like = difflib.get_close_matches(name, plain, n=1, cutoff=0.75)
+    return f"{name} (is it '{plain[like[0]][:30]}'?)" if like else name

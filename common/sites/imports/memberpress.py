@@ -1,7 +1,10 @@
 """MemberPress exports: members, transactions, subscriptions and memberships.
 
-The CSV of its admin tables names columns as its queries do (`ID`, `user_email`, `trans_num`, `product_name`, `expires_at`, …); the headings
-that the tables show on the screen are taken as well. Its times are in UTC, its amounts in the site's currency. Ids get the mark `mp-`.
+The CSV of its admin tables (members, transactions, subscriptions) names columns as its queries do (`ID`, `user_email`, `trans_num`,
+`product_name`, `expires_at`, …: the `list_table` functions of the plugin's models, 1.9 to 1.12); the headings that the tables show on the
+screen are taken as well. Memberships have no such table: theirs are the columns that its importer documents (`name`, `price`, `period`,
+`period_type`: memberpress.com/docs/memberpress-data), or a posts export with `ID` and `title`. Its times are in UTC, its amounts in the
+site's currency. Ids get the mark `mp-`; a membership without one is known by its name.
 """
 
 from __future__ import annotations
@@ -9,10 +12,20 @@ from __future__ import annotations
 from common.sites.imports.kinds import Kind
 from common.sites.imports.plain import price
 from common.sites.imports.reading import Row
-from common.sites.imports.records import Member, MemberRef, Plan, PlanRef, Record, Subscription, Transaction
+from common.sites.imports.records import (
+    Member,
+    MemberRef,
+    Plan,
+    PlanRef,
+    Record,
+    Subscription,
+    Transaction,
+    plan_stub,
+)
 from common.sites.imports.values import Fault, parse_period
 
 MEMBERSHIP = ("product name", "membership", "membership name")
+TITLE = ("title", "post title", "name", "product name")
 CREATED, EXPIRES = ("created at", "created on"), ("expires at", "expires on")
 
 # Both the stored words and those that the tables show.
@@ -140,10 +153,11 @@ def read_membership(row: Row) -> list[Record]:
     minor, currency = price(row)
     count, unit = row.text("period") or "1", (row.text("period type") or "").lower()
     status = (row.text("status", "post status") or "publish").lower()
+    name = row.needed(*TITLE)
     return [
         Plan(
-            f"mp-{row.needed('id')}",
-            row.needed("title", "post title", "name", "product name"),
+            f"mp-{row.needed('id')}" if "id" in row.cells else plan_stub(name),
+            name,
             minor,
             currency,
             parse_period(f"{count} {unit}" if count != "1" else unit),
@@ -197,7 +211,7 @@ KINDS = [
     Kind(
         "MemberPress memberships export",
         "memberships",
-        (("id",), ("title", "post title", "name", "product name"), ("price",), ("period type",)),
+        (TITLE, ("price",), ("period type",)),
         read_membership,
         amounts=("price",),
         utc=True,

@@ -70,6 +70,11 @@ class Transaction(NamedTuple):
 Record = Plan | Member | Subscription | Transaction
 
 
+def plan_stub(name: str | None) -> str:
+    """The external id of a plan of which only the name is known."""
+    return f"name:{name}"
+
+
 def moments(record: Record) -> list[datetime]:
     """Every moment that the record speaks of."""
     if isinstance(record, Transaction):

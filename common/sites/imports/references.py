@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from common.sites.imports.records import MemberRef, PlanRef
+from common.sites.imports.records import MemberRef, PlanRef, plan_stub
 from common.sites.imports.tables import MEMBERS, PLANS, Site, columns_of, upsert
 from common.text import to_json
 
@@ -32,11 +32,6 @@ class Known:
             self.people |= members_of(connection, site, new)
         if unseen := plans - self.plans.keys():
             self.plans |= plans_of(connection, site, unseen)
-
-
-def plan_stub(plan_name: str | None) -> str:
-    """The external id of a plan of which only the name is known."""
-    return f"name:{plan_name}"
 
 
 _COLUMNS = "id, external_id, aliases, email, name, registered_at, created_at"
@@ -122,7 +117,7 @@ def _ids_of(connection: Connection, site: Site, external_ids: list[str]) -> dict
 
 def plans_of(connection: Connection, site: Site, refs: set[PlanRef]) -> dict[PlanRef, dict[str, Any]]:
     """These plans, made where they are not known: without a price, of unknown period."""
-    found = _find_plans(connection, site, refs)
+    found = find_plans(connection, site, refs)
     missing = {
         ref.external_id or plan_stub(ref.name): ref.name or ref.external_id or ""
         for ref in refs - found.keys()
@@ -140,11 +135,12 @@ def plans_of(connection: Connection, site: Site, refs: set[PlanRef]) -> dict[Pla
             for external_id, name in sorted(missing.items())
         ]
         upsert(connection, site, PLANS, columns_of(made, PLANS.columns))
-        found = _find_plans(connection, site, refs)
+        found = find_plans(connection, site, refs)
     return found
 
 
-def _find_plans(connection: Connection, site: Site, refs: set[PlanRef]) -> dict[PlanRef, dict[str, Any]]:
+def find_plans(connection: Connection, site: Site, refs: set[PlanRef]) -> dict[PlanRef, dict[str, Any]]:
+    """Those of `refs` that are known, as rows."""
     rows = connection.execute(
         sa.text("""
 select cast(id as text) as id, external_id, name, price_minor, currency, period from memberships

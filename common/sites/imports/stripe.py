@@ -1,6 +1,9 @@
 """Stripe's dashboard exports: payments, subscriptions and customers.
 
-Amounts are in major units of the row's currency, times in UTC as the headers say. Stripe's ids are unique by themselves.
+The headers are those of its dashboard's export dialogues: of payments the 23 default columns (older files say `Created (UTC)`), and `Mode`
+of "all columns", whose rows of the test mode are no money. Amounts are in major units of the row's currency, with the decimal mark of the
+exporting person's language; times in UTC as the headers say. A payment that was given back in part says `Paid`. Stripe's ids are unique by
+themselves.
 """
 
 from __future__ import annotations
@@ -76,6 +79,8 @@ def read_payment(row: Row) -> list[Record]:
     found = row.money(row.currency("currency"), "amount")
     if found is None:
         raise Fault("amount is empty")
+    if (row.text("mode") or "live").lower() == "test":
+        raise Fault("mode: a payment of the test mode is no money")
     minor, currency = found
     external_id, at = row.needed("id"), row.needed_moment(*CREATED)
     member, text = _customer(row), row.text("description")

@@ -12,8 +12,17 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from common.sites.imports.records import Member, MemberRef, Plan, Record, Subscription, Transaction
-from common.sites.imports.references import Known, find_members, plan_stub
+from common.sites.imports.records import (
+    Member,
+    MemberRef,
+    Plan,
+    PlanRef,
+    Record,
+    Subscription,
+    Transaction,
+    plan_stub,
+)
+from common.sites.imports.references import Known, find_members, find_plans
 from common.sites.imports.tables import (
     MEMBERS,
     PLANS,
@@ -47,9 +56,7 @@ def write(
     what is missing was already so. People and plans that are named and not `known` are found or made."""
     known = known or Known()
     written: dict[Key, bool] = {}
-    plans = [r for r in records if isinstance(r, Plan)]
-    _name_stubs(connection, site, PLANS, {plan_stub(p.name): p.external_id for p in reversed(plans)})
-    written |= upsert(connection, site, PLANS, _columns(plans, Plan._fields))
+    written |= _write_plans(connection, site, [r for r in records if isinstance(r, Plan)])
     written |= _write_members(connection, site, [r for r in records if isinstance(r, Member)])
     named = [r for r in records if isinstance(r, Subscription | Transaction)]
     known.learn(connection, site, {r.member for r in named if r.member}, {r.plan for r in named if r.plan})
@@ -101,6 +108,24 @@ where made.user_id = :user_id and made.site_id = :site_id and made.external_id =
                 ),
             },
         )
+
+
+def _write_plans(connection: Connection, site: Site, plans: list[Plan]) -> dict[Key, bool]:
+    """A plan that comes without an id is the one of its name, where there is one."""
+    if not plans:
+        return {}
+    nameless = {PlanRef(None, p.name) for p in plans if p.external_id == plan_stub(p.name)}
+    known = {
+        plan_stub(ref.name): row["external_id"] for ref, row in find_plans(connection, site, nameless).items()
+    }
+    _name_stubs(connection, site, PLANS, {plan_stub(p.name): p.external_id for p in reversed(plans)})
+    found = [p._replace(external_id=known.get(p.external_id, p.external_id)) for p in plans]
+    done = upsert(connection, site, PLANS, _columns(found, Plan._fields))
+    lines = {external_id: stub for stub, external_id in known.items()}
+    return {
+        ("memberships", lines.get(external_id, external_id)): added
+        for (_, external_id), added in done.items()
+    }
 
 
 def _write_members(connection: Connection, site: Site, members: list[Member]) -> dict[Key, bool]:

@@ -26,7 +26,7 @@ export async function adminView(days) {
   }
   sessionStorage.setItem(KEY, "yes");
   return h("div", { class: "page broad" }, h("h1", {}, "How the knowledge base fares"),
-    h("p", { class: "lead" }, "As of ", when(report.as_of), ". Each look at this report is noted. ",
+    h("p", { class: "lead" }, "As of ", when(report.as_of), ". Each look is noted. ",
       h("a", { href: `/admin/v1/usage-report?format=csv&days=${range}`, download: true }, "Entries as CSV"), " · ",
       h("a", { href: `/admin/v1/usage-report?days=${range}` }, "JSON")),
     totals(report), trend(report, range), findings(report), entries(report), watched(triggers), move(cutover));
@@ -40,7 +40,7 @@ function notLetIn(error) {
 }
 
 function picture(address, alt, caption) {
-  return h("figure", {}, h("img", { src: address, width: "640", height: "300", alt }), h("figcaption", {}, caption));
+  return h("figure", {}, h("img", { src: address, width: "400", height: "230", alt }), h("figcaption", {}, caption));
 }
 
 function totals({ totals: sums, pictures }) {
@@ -73,8 +73,21 @@ function entries({ entries: all }) {
   const rows = all.map((one) => [one.title, words(one.finding), ...STEPS.map((name) => one[name]), one.unhelpful, one.last_seen_at]);
   return h("section", { class: "card stack", "aria-labelledby": "entries" },
     h("h2", { id: "entries" }, `Entries (${all.length})`), h("p", { class: "muted" }, "Those with thumbs down come first."),
-    rows.length ? table("Entries", ["Entry", "Finding", ...STEPS, "thumbs down", "last seen"], rows)
+    rows.length ? long((some) => table("Entries", ["Entry", "Finding", ...STEPS, "thumbs down", "last seen"], some), rows)
       : emptyState("No entries", "memberintel ingest fills the knowledge base."));
+}
+
+/** A table of the first rows, and on request of all. */
+function long(draw, rows, first = 20) {
+  if (rows.length <= first) return draw(rows);
+  const all = h("button", { type: "button", class: "quiet", onclick: () => {
+    const whole = draw(rows);
+    few.replaceWith(whole);
+    all.remove();
+    whole.focus();
+  } }, `Show all ${rows.length}`);
+  const few = draw(rows.slice(0, first));
+  return [few, h("div", { class: "row" }, all)];
 }
 
 function watched({ assessed_at: at, triggers }) {
@@ -98,7 +111,7 @@ function move({ sink, export: exports, comparison, exported }) {
 function table(caption, columns, rows) {
   const number = columns.map((_, i) => i > 0 && rows.every((row) => typeof row[i] === "number" || row[i] === null));
   const kind = (i) => (number[i] ? "number" : null);
-  return h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": caption }, h("table", {},
+  return h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": `Table: ${caption}` }, h("table", {},
     h("thead", {}, h("tr", {}, columns.map((name, i) => h("th", { scope: "col", class: kind(i) }, name)))),
     h("tbody", {}, rows.map((row) => h("tr", {}, row.map((value, i) =>
       (i ? h("td", { class: kind(i) }, shown(value)) : h("th", { scope: "row" }, shown(value)))))))));

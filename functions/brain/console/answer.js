@@ -14,6 +14,7 @@ const WHY = {
   missing: "a lookup would need", mixed: "mixes", unsupported: "no skill answers", handover: "a skill handed over",
 };
 const THUMB_UP = "M7 11v9H4v-9zM7 11l4-8c1.5 0 2.5 1 2.5 2.5V9H19c1.2 0 2 1 1.8 2.2l-1.2 7A2 2 0 0 1 17.6 20H7";
+const AROUND = "M20 11a8 8 0 1 0-2.300 6.300M20 5v6h-6";
 const THUMB_DOWN = "M17 13V4h3v9zM17 13l-4 8c-1.5 0-2.5-1-2.5-2.5V15H5c-1.2 0-2-1-1.800-2.2l1.2-7A2 2 0 0 1 6.4 4H17";
 
 /** An answer that can be fed. `element` is in the page, `set` changes what is known, `stop` ends the streaming look. */
@@ -24,9 +25,17 @@ export class AnswerView {
     this.note = h("p", { class: "note", hidden: true });
     this.sources = h("div", {});
     this.made = h("details", { class: "made", hidden: true });
+    this.again = h("button", { type: "button", class: "thumb", "aria-label": "Answer again", title: "Answer again", hidden: true,
+      onclick: () => this.onAgain() }, icon(AROUND));
     this.thumbs = h("div", { class: "thumbs" });
     this.element = h("article", { class: "answer", "aria-label": "Answer" }, this.body, this.note, this.sources,
-      h("footer", {}, this.made, this.thumbs));
+      h("footer", {}, this.made, h("div", { class: "judge" }, this.again, this.thumbs)));
+  }
+
+  /** Offer to answer again, by `action`; null takes the offer back. */
+  offer(action) {
+    this.onAgain = action;
+    this.again.hidden = action === null;
   }
 
   /** A stored answer. */
@@ -48,6 +57,24 @@ export class AnswerView {
   set(changes) {
     Object.assign(this.known, changes);
     this.draw();
+  }
+
+  /** Put one chunk of the stream into the answer. */
+  take(chunk) {
+    const { known } = this;
+    if (chunk.type === "start") this.set({ id: chunk.messageId });
+    else if (chunk.type === "text-delta") this.set({ text: known.text + chunk.delta });
+    else if (chunk.type === "data-route") this.set({ route: chunk.data });
+    else if (chunk.type === "data-recall") this.set({ recalled: chunk.data });
+    else if (chunk.type === "tool-input-available") {
+      const one = { id: chunk.toolCallId, tool_name: chunk.toolName, tool_input: chunk.input, is_error: false };
+      this.set({ tool_calls: [...known.tool_calls, one] });
+    } else if (chunk.type === "tool-output-error") {
+      this.set({ tool_calls: known.tool_calls.map((one) => (one.id === chunk.toolCallId ? { ...one, is_error: true } : one)) });
+    } else if (chunk.type === "source-document") {
+      const { n, url } = chunk.providerMetadata.memberintel;
+      this.set({ sources: [...known.sources, { n, url, title: chunk.title, entry_id: chunk.sourceId }] });
+    } else if (chunk.type === "finish") this.set(chunk.messageMetadata);
   }
 
   streaming() {

@@ -51,20 +51,29 @@ async function show() {
   return undefined;
 }
 
+let framed = "";
+
+/** The links to the views and who is signed in. The links stay where they are while they are the same, and with them a click or the focus. */
 function drawFrame(current) {
-  const views = Object.entries(VIEWS).filter(([name]) => name !== "admin" || isAdmin());
-  document.getElementById("views").replaceChildren(...views.map(([name, [title]]) =>
-    h("li", {}, h("a", { href: `#/${name}`, "aria-current": name === current ? "page" : null }, title))));
-  document.querySelector("#views [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   const { email, exp } = claims();
-  document.getElementById("account").replaceChildren(...(exp
-    ? [h("span", { class: "who", title: email }, email ?? ""), h("button", { type: "button", class: "link", onclick: signOut }, "Sign out")]
-    : []));
+  const names = Object.keys(VIEWS).filter((name) => (name === "admin" ? isAdmin() : exp));
+  if (framed !== `${names} ${email}`) {
+    framed = `${names} ${email}`;
+    document.getElementById("views").replaceChildren(...names.map((name) => h("li", {}, h("a", { href: `#/${name}` }, VIEWS[name][0]))));
+    document.getElementById("account").replaceChildren(...(exp
+      ? [h("span", { class: "who", title: email }, email ?? ""), h("button", { type: "button", class: "link", onclick: signOut }, "Sign out")]
+      : []));
+  }
+  for (const link of document.querySelectorAll("#views a")) {
+    if (link.hash === `#/${current}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  document.querySelector("#views [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }
 
 function signOut() {
   shown += 1;
-  forgetToken();
+  sessionStorage.clear();
   drawFrame();
   signedOut("You are signed out", "What the advisor remembers is kept until you come back.");
 }

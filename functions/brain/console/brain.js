@@ -1,7 +1,7 @@
 // The brain: memories, and the documents SOUL, BIBLE and HEARTBEAT.
 
 import { call, get, pages } from "./api.js";
-import { announce, confirmed, field, fill, h, paged, problemNote, when } from "./dom.js";
+import { confirmed, field, fill, h, paged, problemNote, tell, when } from "./dom.js";
 
 const ABOUT = {
   soul: ["SOUL", "Who you are: your voice, your values, what matters to you."],
@@ -26,7 +26,7 @@ async function memoriesSection() {
     event.preventDefault();
     try {
       await call("POST", "/v1/brain/memories", { body: { content: input.value } });
-      announce("Remembered.");
+      tell("Remembered.");
       await redraw();
       document.getElementById("new-memory")?.focus();
     } catch (error) {
@@ -51,7 +51,7 @@ function memoryRow(memory, redraw) {
     if (!yes) return;
     try {
       await call("DELETE", `/v1/brain/memories/${memory.id}`);
-      announce("Forgotten.");
+      tell("Forgotten.");
       await redraw();
     } catch (error) {
       problem.say(error.message);
@@ -64,7 +64,7 @@ function memoryRow(memory, redraw) {
       try {
         const { data } = await call("PATCH", `/v1/brain/memories/${memory.id}`, { body: { content: input.value }, ifMatch: `"${memory.version}"` });
         Object.assign(memory, data);
-        announce("Saved.");
+        tell("Saved.");
         show();
       } catch (error) {
         problem.say(error.message);
@@ -140,7 +140,7 @@ class Text {
     try {
       const { data } = await call(method, path, { body, ifMatch: `"${this.text.version}"` });
       this.show(data);
-      announce(`${this.title} saved as version ${data.version}.`);
+      tell(`${this.title} saved as version ${data.version}.`);
     } catch (error) {
       problem.say(error.message, error.status === 412 && h("button", { type: "button", class: "quiet",
         onclick: async () => this.show(await get(this.path)) }, "Show it as it is now"));
@@ -161,4 +161,4 @@ class Text {
   }
 }
 
-const who = (author) => ({ customer: "you", advisor: "the advisor", system: "the nightly report" })[author] ?? author;
+const who = (author) => ({ customer: "you", advisor: "the advisor", nightly: "the nightly report" })[author] ?? author;

@@ -2,7 +2,8 @@
 
 import { AnswerView } from "./answer.js";
 import { Problem, call, get, pages, send } from "./api.js";
-import { announce, confirmed, fill, h, paged, when } from "./dom.js";
+import { announce, confirmed, fill, h, paged, tell, when } from "./dom.js";
+import { QuestionView } from "./question.js";
 import { chunks } from "./stream.js";
 
 const SUGGESTIONS = [
@@ -31,7 +32,7 @@ class Chat {
     this.problem = h("p", { class: "note bad", role: "alert", hidden: true });
     this.input = h("textarea", {
       id: "message", rows: "1", maxlength: "8000", placeholder: "Ask about your business",
-      oninput: () => this.grow(), onkeydown: (event) => this.key(event),
+      oninput: () => { this.grow(); this.keepDraft(); }, onkeydown: (event) => this.key(event),
     });
     this.submit = h("button", { type: "submit", class: "primary" }, "Send");
     this.remember = h("input", { type: "checkbox", role: "switch", id: "remember", checked: true });
@@ -47,12 +48,15 @@ class Chat {
     this.drawHead();
     if (!this.conversation) return this.thread.replaceChildren(this.welcome());
     const { messages, earlier } = this.conversation;
-    this.thread.replaceChildren(...messages.filter((m) => !m.superseded).map(messageView));
+    this.thread.replaceChildren(...this.views(messages));
+    this.offerAgain();
     if (earlier !== null) this.thread.prepend(this.earlierButton(earlier));
     return undefined;
   }
 
   shown(message) {
+    this.input.value = sessionStorage.getItem(this.draft) ?? "";
+    this.grow();
     if (message) return this.point(message);
     if (!this.conversation) return undefined;
     // Answers draw themselves in the next frame; the end is known after it.
@@ -74,7 +78,7 @@ class Chat {
     this.older = async () => {
       this.older = null;
       const page = await get(`/v1/conversations/${this.conversation.id}?before=${before}`);
-      const nodes = page.messages.filter((m) => !m.superseded).map(messageView);
+      const nodes = this.views(page.messages);
       button.replaceWith(...(page.earlier === null ? [] : [this.earlierButton(page.earlier)]), ...nodes);
     };
     const button = h("button", { type: "button", class: "quiet", onclick: this.older }, "Show earlier messages");
@@ -120,6 +124,15 @@ class Chat {
     if (location.hash === "#/chat") window.dispatchEvent(new HashChangeEvent("hashchange"));
   }
 
+  /** What is typed outlives a sign-in that ran out, until the server has it. */
+  get draft() {
+    return `memberintel.draft.${this.id ?? ""}`;
+  }
+
+  keepDraft() {
+    sessionStorage.setItem(this.draft, this.input.value);
+  }
+
   grow() {
     this.input.style.height = "auto";
     this.input.style.height = `${Math.min(this.input.scrollHeight, 240)}px`;
@@ -139,19 +152,73 @@ class Chat {
     if (!message) return this.input.focus();
     const before = [...this.thread.childNodes];
     if (!this.id) this.thread.replaceChildren();
-    this.problem.hidden = true;
-    const answer = new AnswerView();
-    this.thread.append(userView(message), answer.element);
+    const body = this.request(message);
+    const answer = this.open(this.question(body.turn_id, message));
     this.input.value = "";
     this.grow();
-    const giveBack = (error) => {
+    return this.run(body, answer, (error) => {
       this.thread.replaceChildren(...before);
       this.input.value = message;
       this.grow();
-      this.problem.textContent = error.message;
-      this.problem.hidden = false;
-    };
-    return this.run(this.request(message), answer, giveBack);
+      this.refuse(error);
+    });
+  }
+
+  /** Ask an earlier question again, with another text if it was edited; what followed it is replaced. */
+  async askAgain(question, text) {
+    if (this.running) return undefined;
+    const before = [...this.thread.childNodes];
+    const body = { ...this.request(text), replaces: question.id };
+    while (question.element.nextSibling) question.element.nextSibling.remove();
+    const now = text === question.text ? question : this.question(body.turn_id, text);
+    if (now !== question) question.element.remove();
+    return this.run(body, this.open(now), (error) => {
+      this.thread.replaceChildren(...before);
+      this.refuse(error);
+    });
+  }
+
+  question(id, text) {
+    const question = new QuestionView(id, text, (edited) => this.askAgain(question, edited));
+    return question;
+  }
+
+  /** Put a question and the place of its answer at the thread's end. */
+  open(question) {
+    this.problem.hidden = true;
+    const answer = new AnswerView();
+    this.thread.append(question.element, answer.element);
+    this.last = { question, answer };
+    return answer;
+  }
+
+  refuse(error) {
+    this.problem.textContent = error.message;
+    this.problem.hidden = false;
+    this.offerAgain();
+  }
+
+  /** The views of stored messages. */
+  views(messages) {
+    let question = null;
+    return messages.filter((message) => !message.superseded).map((message) => {
+      let view;
+      if (message.role === "user") view = question = this.question(message.id, message.text);
+      else {
+        view = AnswerView.of(message);
+        if (question) this.last = { question, answer: view };
+      }
+      view.element.id = `message-${message.id}`;
+      return view.element;
+    });
+  }
+
+  /** Only the answer at the end of the thread can be had anew at a click; an earlier question can be edited. */
+  offerAgain() {
+    this.offered?.offer(null);
+    const { question, answer } = this.last ?? {};
+    this.offered = answer && answer.element === this.thread.lastElementChild ? answer : null;
+    this.offered?.offer(() => this.askAgain(question, question.text));
   }
 
   /** The conversation's id, which is known from the first chunk on: the next message may come before its head is read again. */
@@ -194,6 +261,7 @@ class Chat {
       answer.stop();
       this.busy(null);
     }
+    this.offerAgain();
     return this.settle();
   }
 
@@ -202,9 +270,12 @@ class Chat {
     const response = await send("POST", "/chat", { body, accept: "text/event-stream", signal: this.running.signal });
     let failed = null;
     for await (const chunk of chunks(response)) {
-      if (chunk.type === "start") this.begin(chunk.messageMetadata.conversation_id);
+      if (chunk.type === "start") {
+        if (!this.input.value) sessionStorage.removeItem(this.draft);
+        this.begin(chunk.messageMetadata.conversation_id);
+      }
       if (chunk.type === "error") failed = chunk.errorText;
-      take(answer, chunk);
+      answer.take(chunk);
       follow(answer.element);
     }
     return failed;
@@ -260,36 +331,8 @@ class Chat {
     const { data } = await call("DELETE", `/v1/conversations/${this.conversation.id}`);
     const gone = data.deleted;
     location.hash = "#/chat";
-    announce(`Deleted: ${gone.messages} messages, ${gone.snapshots} snapshots, ${gone.wrap_ups} wrap-ups.`);
+    tell(`Deleted: ${gone.messages} messages, ${gone.snapshots} snapshots, ${gone.wrap_ups} wrap-ups.`);
   }
-}
-
-/** Put one chunk of the stream into the answer. */
-function take(answer, chunk) {
-  const { known } = answer;
-  if (chunk.type === "start") answer.set({ id: chunk.messageId });
-  else if (chunk.type === "text-delta") answer.set({ text: known.text + chunk.delta });
-  else if (chunk.type === "data-route") answer.set({ route: chunk.data });
-  else if (chunk.type === "data-recall") answer.set({ recalled: chunk.data });
-  else if (chunk.type === "tool-input-available") {
-    const one = { id: chunk.toolCallId, tool_name: chunk.toolName, tool_input: chunk.input, is_error: false };
-    answer.set({ tool_calls: [...known.tool_calls, one] });
-  } else if (chunk.type === "tool-output-error") {
-    answer.set({ tool_calls: known.tool_calls.map((one) => (one.id === chunk.toolCallId ? { ...one, is_error: true } : one)) });
-  } else if (chunk.type === "source-document") {
-    const { n, url } = chunk.providerMetadata.memberintel;
-    answer.set({ sources: [...known.sources, { n, url, title: chunk.title, entry_id: chunk.sourceId }] });
-  } else if (chunk.type === "finish") answer.set(chunk.messageMetadata);
-}
-
-function userView(text) {
-  return h("article", { class: "question", "aria-label": "You" }, h("p", {}, text));
-}
-
-function messageView(message) {
-  const element = message.role === "user" ? userView(message.text) : AnswerView.of(message).element;
-  element.id = `message-${message.id}`;
-  return element;
 }
 
 /** Keep the end in sight, unless the customer scrolled up to read. */

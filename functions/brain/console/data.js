@@ -1,7 +1,7 @@
 // Your data: everything as a file, and the erasure of everything.
 
 import { call, forgetToken, send } from "./api.js";
-import { announce, confirmed, fill, h, problemNote, when } from "./dom.js";
+import { announce, confirmed, fill, h, problemNote, tell, when } from "./dom.js";
 
 export async function dataView() {
   return h("div", { class: "page" }, h("h1", {}, "Your data"),
@@ -19,7 +19,7 @@ function exportCard() {
       const address = URL.createObjectURL(await response.blob());
       h("a", { href: address, download: name }).click();
       setTimeout(() => URL.revokeObjectURL(address), 60_000);
-      announce("The file is ready.");
+      tell("The file is ready.");
     } catch (error) {
       problem.say(error.message);
     }

@@ -38,6 +38,15 @@ export function announce(text) {
   document.getElementById("announcer").textContent = text;
 }
 
+/** The same, and show it for a moment: what an action did. */
+export function tell(text) {
+  announce(text);
+  document.querySelector(".toast")?.remove();
+  const toast = h("p", { class: "toast", "aria-hidden": "true" }, text);
+  document.body.append(toast);
+  setTimeout(() => toast.remove(), 5000);
+}
+
 /** A labelled control. */
 export function field(label, control) {
   return h("label", { class: "field" }, label, control);

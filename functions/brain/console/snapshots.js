@@ -1,7 +1,7 @@
 // Snapshots: what the tools returned, on the day they returned it.
 
 import { call, get, pages } from "./api.js";
-import { announce, confirmed, emptyState, h, paged, when } from "./dom.js";
+import { confirmed, emptyState, h, paged, tell, when } from "./dom.js";
 
 const TOOLS = { query_kpi_trend: "Trend", query_site_data: "Site data", recall_prior_tool_result: "Recalled result", update_customer_brain: "Change of the brain" };
 
@@ -24,10 +24,13 @@ async function list() {
 
 function title(item) {
   const given = Object.entries(item.tool_input).filter(([name, v]) => name !== "content" && v !== null && JSON.stringify(v) !== "{}");
-  const told = given.map(([name, v]) => `${name.replaceAll("_", " ")} ${typeof v === "object" ? inner(v) : v}`.replaceAll("_", " "));
+  const told = given.map(([name, v]) => SAID[name]?.(v) ?? `${name} ${typeof v === "object" ? inner(v) : v}`).map((text) => text.replaceAll("_", " "));
   const shown = told.join(", ");
   return `${TOOLS[item.tool_name] ?? label(item.tool_name)}${shown ? `: ${shown.length > 120 ? `${shown.slice(0, 120)}…` : shown}` : ""}`;
 }
+
+// What is asked most is said as one would say it.
+const SAID = { metric: (v) => v, target: (v) => v, granularity: (v) => `by ${v}`, periods: (v) => `${v} periods`, limit: (v) => `at most ${v}`, filters: (v) => inner(v) };
 
 const inner = (value) => Object.entries(value).filter(([, v]) => v !== null).map(([k, v]) => `${k} ${v}`).join(", ");
 
@@ -37,7 +40,7 @@ function one(item) {
       lines: ["The advisor can no longer recall it from your next message on. The answer that used it stays."] });
     if (!yes) return;
     await call("DELETE", `/v1/snapshots/${item.id}`);
-    announce("Snapshot deleted.");
+    tell("Snapshot deleted.");
     location.hash = "#/snapshots";
   };
   return h("div", { class: "page" },

@@ -1,7 +1,7 @@
 // Wrap-ups: what the advisor took from each session, what that rests on, and its correction.
 
 import { call, get, pages } from "./api.js";
-import { announce, confirmed, emptyState, field, fill, h, paged, problemNote, when } from "./dom.js";
+import { confirmed, emptyState, field, fill, h, paged, problemNote, tell, when } from "./dom.js";
 
 const LISTS = { decisions: "Decided", open_items: "Still open", new_context: "New about you" };
 
@@ -71,7 +71,7 @@ class WrapUp {
       try {
         const { data, etag } = await call("PATCH", `/v1/session-logs/${this.data.id}`, { body, ifMatch: this.etag });
         this.show(data, etag);
-        announce("Wrap-up saved.");
+        tell("Wrap-up saved.");
         this.element.querySelector("h1").scrollIntoView();
       } catch (error) {
         problem.say(error.message, error.status === 412 && this.reload());
@@ -99,7 +99,7 @@ class WrapUp {
       lines: [this.data.summary, "It is never made again. The conversation itself stays."] });
     if (!yes) return;
     await call("DELETE", `/v1/session-logs/${this.data.id}`);
-    announce("Wrap-up deleted.");
+    tell("Wrap-up deleted.");
     location.hash = "#/wrap-ups";
   }
 }

@@ -74,6 +74,8 @@ for (const step of steps) {
   let read = null;
   if (step.do === "send") await chat.sendMessage({ text: step.text });
   if (step.do === "regenerate") await chat.regenerate(step.given ? { messageId: chat.lastMessage.id } : undefined);
+  if (step.do === "edit") await chat.sendMessage({ text: step.text, messageId: chat.messages[0].id });
+  if (step.do === "answer-first-again") await chat.regenerate({ messageId: chat.messages[0].id });
   if (step.do === "stop") await stopWhenSaid(step.text, step.said);
   if (step.do === "resend") read = await resend();
   await wire.recorded;

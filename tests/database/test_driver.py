@@ -1,0 +1,145 @@
+"""Statements in one round trip, prepared once a connection; what nobody waits for goes with the next one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from common import driver
+from common.db import in_user_transaction, set_local, transaction, user_transaction
+from tests.conftest import Database, Person, add_person
+
+
+def prepared(connection: Connection) -> list[str]:
+    """The statements that the server keeps for this connection, by its own view."""
+    return list(
+        connection.exec_driver_sql("select statement from pg_prepared_statements order by name").scalars()
+    )
+
+
+def opened(connection: Connection) -> driver.Connection:
+    found: Any = connection.connection.driver_connection
+    assert isinstance(found, driver.Connection)
+    return found
+
+
+@pytest.fixture
+def person(database: Database) -> Person:
+    return add_person(database, "alice@x.example")
+
+
+def test_a_statement_is_prepared_once_and_gives_the_same_each_time(database: Database) -> None:
+    statement = sa.text("select cast(:n as int) + 1 as more, cast(:t as text) as said")
+    with transaction("app", source=database.engine("app", 1)) as connection:
+        for n in range(3):
+            row = connection.execute(statement, {"n": n, "t": None if n else "x"}).one()
+            assert (row.more, row.said) == (n + 1, None if n else "x")
+        assert len(prepared(connection)) == 1
+
+
+def test_a_connection_keeps_a_bounded_number_of_statements(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "PREPARED", 3)
+    with transaction("app", source=database.engine("app", 1)) as connection:
+        for n in range(6):
+            assert connection.scalar(sa.text(f"select cast(:n as int) + {n}"), {"n": 1}) == 1 + n
+        assert [text[-1] for text in prepared(connection)] == ["3", "4", "5"]
+        assert connection.scalar(sa.text("select cast(:n as int) + 0"), {"n": 1}) == 1
+
+
+def test_a_statement_that_the_server_refused_is_not_kept(database: Database) -> None:
+    engine = database.engine("app", 1)
+    divide = sa.text("select 1 / cast(:n as int) as ratio")
+    for _ in range(2):
+        with pytest.raises(sa.exc.DBAPIError, match="22012"), transaction("app", source=engine) as connection:
+            connection.execute(divide, {"n": 0})
+        with transaction("app", source=engine) as connection:
+            assert connection.scalar(divide, {"n": 1}) == 1
+    with pytest.raises(sa.exc.DBAPIError, match="42601"), transaction("app", source=engine) as connection:
+        connection.execute(sa.text("select from where :n"), {"n": 1})
+    with transaction("app", source=engine) as connection:
+        assert len(prepared(connection)) == 1
+
+
+def test_a_setting_holds_for_its_transaction_alone(database: Database, person: Person) -> None:
+    engine = database.engine("app", 1)
+    with transaction("app", source=engine) as connection:
+        set_local(connection, {"app.user_id": str(person.user_id), "lock_timeout": "1234"})
+        assert connection.scalar(sa.text("select count(*) from sites")) == 1
+        assert connection.scalar(sa.text("show lock_timeout")) == "1234ms"
+    with transaction("app", source=engine) as connection:
+        assert connection.scalar(sa.text("select count(*) from sites")) == 0
+        assert connection.scalar(sa.text("show lock_timeout")) == "0"
+
+
+def test_a_setting_that_the_server_refuses_stops_the_statement_after_it(
+    database: Database, person: Person
+) -> None:
+    engine = database.engine("app", 1)
+    update = sa.text("update sites set name = 'changed' where user_id = :user_id")
+
+    def set_and_update(connection: Connection) -> None:
+        set_local(connection, {"lock_timeout": "no number"})
+        connection.execute(update, {"user_id": person.user_id})
+
+    with pytest.raises(sa.exc.DBAPIError, match="22023"):
+        in_user_transaction(person.user_id, set_and_update, source=engine)
+    assert database.scalar("select name from sites") == "Club"
+    with user_transaction(person.user_id, source=engine) as connection:
+        assert connection.execute(update, {"user_id": person.user_id}).rowcount == 1
+
+
+def test_a_transaction_in_which_nothing_is_asked_is_not_begun(database: Database, person: Person) -> None:
+    engine = database.engine("app", 1)
+    with user_transaction(person.user_id, source=engine) as connection:
+        mine = opened(connection)
+        assert mine.waiting
+    assert not mine.waiting
+    assert not mine._in_transaction
+    with pytest.raises(LookupError), user_transaction(person.user_id, source=engine):
+        raise LookupError
+    assert not mine.waiting
+    with transaction("app", source=engine) as connection:
+        assert connection.scalar(sa.text("select count(*) from sites")) == 0
+
+
+def test_a_savepoint_undoes_what_came_after_it_and_no_more(database: Database, person: Person) -> None:
+    rename = sa.text("update sites set name = :name where user_id = :user_id")
+    with user_transaction(person.user_id, source=database.engine("app", 1)) as connection:
+        connection.execute(rename, {"name": "kept", "user_id": person.user_id})
+        undone = connection.begin_nested()
+        connection.execute(rename, {"name": "undone", "user_id": person.user_id})
+        with pytest.raises(sa.exc.DBAPIError, match="22012"):
+            connection.execute(sa.text("select 1 / cast(:n as int)"), {"n": 0})
+        undone.rollback()
+        with connection.begin_nested():
+            assert connection.scalar(sa.text("select name from sites")) == "kept"
+    assert database.scalar("select name from sites") == "kept"
+
+
+def test_a_table_that_changed_under_a_prepared_statement_is_read_by_a_new_connection(
+    database: Database, person: Person
+) -> None:
+    engine = database.engine("app", 1)
+
+    def read(connection: Connection) -> list[str]:
+        read_all = sa.text("select * from sites where user_id = :user_id")
+        return list(connection.execute(read_all, {"user_id": person.user_id}).keys())
+
+    before = in_user_transaction(person.user_id, read, source=engine)
+    database.run("alter table sites add column motto text")
+    assert in_user_transaction(person.user_id, read, source=engine) == [*before, "motto"]
+
+
+def test_an_answer_of_many_pieces_is_read_whole(database: Database) -> None:
+    with transaction("app", source=database.engine("app", 1)) as connection:
+        large = connection.scalar(sa.text("select repeat(cast(:text as text), 300000)"), {"text": "é"})
+        assert large == "é" * 300_000
+        rows = connection.execute(
+            sa.text("select generate_series(1, cast(:n as int))"), {"n": 50_000}
+        ).scalars()
+        assert sum(rows) == 50_000 * 50_001 // 2
