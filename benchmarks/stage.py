@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,19 @@ class Stage:
         self._run(f"alter role {role} in database {self.database} set log_statement = 'all'")
         yield since
         self._run(f"alter role {role} in database {self.database} reset log_statement")
+
+    @contextlib.contextmanager
+    def in_a_hurry(self) -> Iterator[None]:
+        """Commits wait for no disk within the block: to prepare what is then measured with care."""
+        self._set("alter system set synchronous_commit = off")
+        yield
+        self._set("alter system reset synchronous_commit")
+        time.sleep(0.5)  # every session has heard of it
+
+    def _set(self, change: str) -> None:
+        with self.superuser.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(sa.text(change))
+            connection.execute(sa.text("select pg_reload_conf()"))
 
     def _run(self, sql: str) -> None:
         with self.superuser.begin() as connection:

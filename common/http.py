@@ -102,6 +102,7 @@ class Endpoints:
         self.routes: list[Endpoint] = []
         self._map: Map | None = None
         if has_app_context():  # functions-framework loads a function within its application's context
+            settings()  # what is wrong with them stops the start, not the first request
             current_app.register_error_handler(404, self._unrouted)
 
     def route(

@@ -156,8 +156,10 @@ def measure(place: Stage, venvs: Path, lengths: tuple[int, ...], rounds: int, tu
     with processes(place, venvs, KINDS) as running:
         for length in lengths:
             measured = {name: Measured() for name in running}
+            with place.in_a_hurry():
+                for process in running.values():
+                    process.prepare(length)
             for process in running.values():
-                process.prepare(length)
                 process.play(WARM_UP, 0)
             for number in range(rounds):
                 for name in order.sample(sorted(running), len(running)):
@@ -166,6 +168,7 @@ def measure(place: Stage, venvs: Path, lengths: tuple[int, ...], rounds: int, tu
                     written, used = place.wal_bytes() - wal, place.server_cpu() - cpu
                     measured[name].add(played, used, written)
             found[str(length)] = {name: one.figures() for name, one in measured.items()}
+            print(f"{length} earlier turns are measured", file=sys.stderr, flush=True)
     return found
 
 
@@ -202,7 +205,9 @@ def table(figures: dict[str, Any], counts: dict[str, dict[str, int]]) -> str:
             cpu = (f["client_cpu_ms"] + f["server_cpu_ms"]) / (ours["client_cpu_ms"] + ours["server_cpu_ms"])
             low, high = f["wall_quartiles_ms"]
             sent = (
-                f"{counts[name]['statements']} ({counts[name]['of which control']})" if length == "10" else ""
+                f"{counts[name]['statements']} ({counts[name]['of which control']})"
+                if length == next(iter(figures))
+                else ""
             )
             lines.append(
                 f"| {length} | {name} | {f['wall_ms']} ({low}–{high}) | {f['wall_ms'] / ours['wall_ms']:.1f} | {f['client_cpu_ms']}"
@@ -217,6 +222,8 @@ def main(argv: list[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="few rounds, and only the shortest conversation")
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="earlier turns")
+    parser.add_argument("--rounds", type=int, default=6, help="of 6 turns each")
     parser.add_argument(
         "--venvs",
         type=Path,
@@ -235,11 +242,8 @@ def main(argv: list[str] | None = None) -> None:
                 connection.execute(sa.text("create extension vector"))
             inside.dispose()
         counts = count(place, venvs)
-        figures = (
-            measure(place, venvs, LENGTHS[:1], 2, 5)
-            if arguments.quick
-            else measure(place, venvs, LENGTHS, 6, 6)
-        )
+        lengths, rounds = (LENGTHS[:1], 2) if arguments.quick else (arguments.lengths, arguments.rounds)
+        figures = measure(place, venvs, tuple(lengths), rounds, turns=6)
     print(f"pg8000 {version('pg8000')}, SQLAlchemy {version('sqlalchemy')}\n")
     print(table(figures, counts))
     if arguments.json:

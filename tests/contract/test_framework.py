@@ -57,6 +57,17 @@ def test_a_function_starts_from_its_archive_alone_and_does_its_work(
     assert running.process.returncode == 0, running.log
 
 
+@pytest.mark.parametrize("wrong", [{"MEMBERINTEL_POOL_SIZE": "many"}, {"MEMBERINTEL_NO_SUCH": "1"}])
+def test_a_wrong_setting_stops_the_start_and_is_named(
+    wrong: dict[str, str], database: Database, trust: Trust, tmp_path: Path
+) -> None:
+    with (
+        pytest.raises(AssertionError, match=next(iter(wrong))),
+        deployed("relay_events", tmp_path, settings(database, trust, **wrong)),
+    ):
+        pass
+
+
 @pytest.mark.parametrize(("name", "path"), [("brain", "/v1/sites"), ("admin", "/admin/v1/triggers")])
 def test_a_service_starts_with_what_is_in_the_image(
     name: str, path: str, database: Database, trust: Trust, owner: Person, tmp_path: Path
