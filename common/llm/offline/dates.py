@@ -32,6 +32,11 @@ DAY = re.compile(
     re.IGNORECASE,
 )
 
+_ONLY_YEAR = re.compile(r"20\d\d\b(?!-)")
+_SEVERAL = re.compile(
+    r"\b(?:compar\w*|versus|vs|than|between|since|until|trends?|over time|grow\w*|chang\w*|and|by|per|each|every|daily|weekly|monthly)\b"
+)
+
 
 def granularity(text: str, default: str) -> str:
     """day, week or month, as the text says; a named month asks for months."""
@@ -59,6 +64,31 @@ def periods(text: str, unit: str, today: date | None) -> int:
     if unit == "month":
         return (today.year - first.year) * 12 + today.month - first.month + 1
     return (today - first).days // unit_days + 1
+
+
+def asked_day(text: str, today: date | None) -> date | None:
+    """A day of the one period that is asked for: "on May 5", "in March", "last week", "yesterday"; None where the running period or
+    several are meant."""
+    text = text.lower()
+    if today is None or _SEVERAL.search(text):
+        return None
+    if named := re.search(r"\b(?:on|at|for|in|during)\s+(?:the\s+)?(.+)", text):
+        return (
+            date.fromisoformat(day)
+            if (day := _day(named[1], today)) and not _ONLY_YEAR.match(named[1])
+            else None
+        )
+    if before := re.search(r"\b(?:(yesterday)|(?:last|previous) (week|month))\b", text):
+        if before[2] == "month":
+            return today.replace(day=1) - timedelta(days=1)
+        return today - timedelta(days=7 if before[2] else 1)
+    return None
+
+
+def asked_unit(text: str, default: str) -> str:
+    """The period's length for a question about one day or month; a full date asks for the day."""
+    named = re.search(rf"\b(?:on|at|for)\s+(?:the\s+)?(?:{DAY.pattern})", text, re.IGNORECASE)
+    return "day" if named and (named["iso"] or named["day"] or named["day2"]) else default
 
 
 def since_until(text: str, today: date | None) -> dict[str, str]:
