@@ -17,16 +17,19 @@ def phrases(text: str) -> re.Pattern[str]:
 METRICS: dict[str, re.Pattern[str]] = {
     "cancelled_members": phrases(
         r"""cancell?ed members; cancell?ations?; members? (?:lost|left|cancell?ed); lost members;
-        (?:who|members) left; kündigungen; cancelaciones; bajas; résiliations?; annulations?"""
+        (?:who|members) left; (?:members|people|customers) (?:did|do|have) (?:we|i) los[et];
+        kündigungen; cancelaciones; bajas; résiliations?; annulations?"""
     ),
     "new_members": phrases(
         r"""new(?:ly joined)?(?: (?:and|or|vs\.?|versus) cancell?ed)? members?; sign-?ups?; joins?; joined;
-        new subscribers?; signed up; neue mitglieder; neumitglieder; nuevos miembros; nouveaux membres; altas"""
+        new subscribers?; signed up;
+        (?:members|people|customers) (?:did|do|have) (?:we|i) (?:gain(?:ed)?|get|win|won);
+        neue mitglieder; neumitglieder; nuevos miembros; nouveaux membres; altas"""
     ),
     "active_members": phrases(
         r"""active members?; active subscribers?; member(?:ship)? growth; paying members?;
         member count; member(?:ship)? numbers?;
-        how many members(?! (?:have |has )?(?:cancel|left|joined|signed|expired|paused))\w*; number of members;
+        how many members(?! (?:have |has )?(?:cancel|left|joined|signed|expired|paused)| (?:did|do|have) (?:we|i) (?:los[et]|gain|get|win))\w*; number of members;
         size of (?:my|our|the) (?:club|community|site);
         aktive[nr]? mitglieder; wie viele mitglieder; miembros activos; cuántos miembros; membres actifs;
         combien de membres"""
@@ -119,7 +122,8 @@ RECALL = phrases(
     i asked (?:you )?(?:about|for); (?:number|figure|ones?|plans?|list) (?:i|we|you) \w+;
     our last (?:chat|talk|conversation); when we (?:spoke|talked); remind me; do you remember;
     what do you (?:know|remember) about (?:me|us|my); what did i (?:tell|say|ask|decide);
-    did i (?:tell|say|ask|mention|decide); those (?:plans|members|numbers|figures|transactions);
+    did i (?:tell|say|ask|mention|decide); those (?:plans|members|numbers|figures|transactions|cancellations|people|refunds);
+    (?:show|list|tell|give) .{0,40} again;
     (?:is|was) .{0,40}saved; you last \w+; last (?:told|showed|said|gave);
     letztes mal; vorhin; zuletzt (?:gesagt|gezeigt|besprochen); haben wir .{0,40}(?:besprochen|entschieden|beschlossen|vereinbart);
     la última vez; me (?:mostraste|dijiste); (?:hablamos|decidimos|acordamos); la dernière fois; m'as (?:montré|dit);
@@ -147,7 +151,7 @@ COMPARES = phrases(
 ABOUT_TALK = """show shown told tell gave give said say list found fetched mention asked ask answer number figure result question
     earlier before previous previously time last again know remember remind discuss talk spoke speak decide decision decisions agree
     conclusion conclude plan session chat conversation exactly detail note saved did we still now then letztes mal besprochen
-    entschieden vorhin gesagt gezeigt hablamos decidimos vez última dernière fois"""
+    entschieden vorhin gefragt dich gesagt gezeigt hablamos decidimos vez última dernière fois"""
 
 TALK = phrases(
     r"""discuss(?:ed)?; talk(?:ed)?; spoke; speak; decid(?:ed|e); decisions?; agreed?; conclu(?:ded?|sion);
@@ -204,6 +208,9 @@ REMEMBER = re.compile(
     r"(?:,? (?:that|dass|que)|:|,)?\s+(?P<content>.+)",
     re.IGNORECASE | re.DOTALL,
 )
+
+# With one of these a question that begins "remember" asks to have something kept, and does not ask what was.
+REQUESTS = phrases("can you; could you; please; that; dass; que")
 
 GREETING = re.compile(
     r"^(?:hi|hello|hey|good (?:morning|afternoon|evening)|hallo|guten (?:tag|morgen)|hola|bonjour|salut|bye|great|cool"

@@ -34,8 +34,34 @@ DAY = re.compile(
 
 _ONLY_YEAR = re.compile(r"20\d\d\b(?!-)")
 _SEVERAL = re.compile(
-    r"\b(?:compar\w*|versus|vs|than|between|since|until|trends?|over time|grow\w*|chang\w*|and|by|per|each|every|daily|weekly|monthly)\b"
+    r"\b(?:compar\w*|versus|vs|than|between|since|until|trends?|over time|grow\w*|chang\w*|(?<!^)and"
+    r"|by|per|each|every|daily|weekly|monthly)\b"
 )
+
+
+_IN_ENGLISH = tuple(
+    (re.compile(rf"\b(?:{foreign})\b"), english)
+    for foreign, english in (
+        (
+            r"(?:im )?(?:letzte[nrs]?|vorige[nrs]?) monat|(?:el )?mes pasado|(?:le )?mois dernier",
+            "last month",
+        ),
+        (r"(?:letzte|vorige)[nr]? woche|(?:la )?semana pasada|(?:la )?semaine dernière", "last week"),
+        (r"(?:im )?letzte[nrs]? jahr|(?:el )?año pasado|l'année dernière", "last year"),
+        (r"diese[nrsm] monat|este mes|ce mois(?:-ci)?", "this month"),
+        (r"diese[r]? woche|esta semana|cette semaine", "this week"),
+        (r"gestern|ayer|hier", "yesterday"),
+        (r"heute|hoy|aujourd'hui", "today"),
+    )
+)
+
+
+def _english(text: str) -> str:
+    """The text in lower case, with the commonest periods of other languages in English."""
+    text = text.lower()
+    for foreign, english in _IN_ENGLISH:
+        text = foreign.sub(english, text)
+    return text
 
 
 def granularity(text: str, default: str) -> str:
@@ -46,7 +72,7 @@ def granularity(text: str, default: str) -> str:
 
 def periods(text: str, unit: str, today: date | None) -> int:
     """How many periods of `unit` back the text reaches; 0 where it does not say. "Last month" takes two: the running one ends them."""
-    text = text.lower()
+    text = _english(text)
     unit_days = {"day": 1, "week": 7, "month": 30}[unit]
     if found := LAST_N.search(text):
         return max(1, _count(found[1]) * _days(found[2]) // unit_days)
@@ -69,7 +95,7 @@ def periods(text: str, unit: str, today: date | None) -> int:
 def asked_day(text: str, today: date | None) -> date | None:
     """A day of the one period that is asked for: "on May 5", "in March", "last week", "yesterday"; None where the running period or
     several are meant."""
-    text = text.lower()
+    text = _english(text)
     if today is None or _SEVERAL.search(text):
         return None
     if named := re.search(r"\b(?:on|at|for|in|during)\s+(?:the\s+)?(.+)", text):
@@ -93,7 +119,7 @@ def asked_unit(text: str, default: str) -> str:
 
 def since_until(text: str, today: date | None) -> dict[str, str]:
     """The days between which a list is asked for, both included, as ISO dates; empty where the text does not say."""
-    text = text.lower()
+    text = _english(text)
     if between := re.search(r"\bbetween (.+?) and (.+)", text):
         return _known(since=_day(between[1], today), until=_day(between[2], today))
     if today and (found := LAST_N.search(text)):

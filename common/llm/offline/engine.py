@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -176,6 +177,8 @@ def _failed(part: Part, result: ToolResult, context: Context, earlier: tuple[str
 
 
 def _gap(part: Part) -> str:
+    if not re.search(r"\w", part.clause):
+        return HELP
     return f'I have no data to answer "{_quote(part)}".'
 
 

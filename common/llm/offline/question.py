@@ -34,6 +34,11 @@ _BREAK = re.compile(
     rf"(?<=[.!?;])\s+|\n+|,?\s+(?:and|und|y|et|but|then|also|plus)\s+(?:also\s+)?(?=(?:{_ASKS})\b)",
     re.IGNORECASE,
 )
+_THEN_ASKS = re.compile(
+    r"(?:,|;|,?\s+(?:and|und|y|et|but|then|also))\s+"
+    r"(?=(?:what|how|who|which|when|where|why|show|list|tell|is|are|do|does|did|wie|was|welche|qué|cuánt\w+|combien)\b)",
+    re.IGNORECASE,
+)
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<![:,])\n+")
 _QUESTION = re.compile(rf"^(?:(?:and|but|so|also|ok|then|¿)[, ]*)*(?:{_ASKS})\b|\?\s*$", re.IGNORECASE)
 _NUMBER = r"(?<![\w.])[$€£]?(\d[\d.,]*\d|\d)(?:\s*(?:%|percent))?"
@@ -84,13 +89,19 @@ def _clauses(text: str) -> list[str]:
     """What is asked, one by one. What shall be remembered is one sentence, with every "and" in it; what follows is not part of it."""
     found = []
     for sentence in _SENTENCE.split(text):
-        found += [sentence] if cues.REMEMBER.match(sentence.strip()) else _BREAK.split(sentence)
+        if not cues.REMEMBER.match(sentence.strip()):
+            found += _BREAK.split(sentence)
+        elif sentence.rstrip().endswith("?"):  # "remember that we close in August, and what is our churn?"
+            found += _THEN_ASKS.split(sentence, maxsplit=1)
+        else:
+            found.append(sentence)
     return found
 
 
 def _read_clause(clause: str, earlier: tuple[str, ...], today: date | None) -> list[Part]:
-    if remember := cues.REMEMBER.match(clause):
-        return [Part("remember", clause, arguments={"content": remember["content"].strip().rstrip(".")})]
+    remember = cues.REMEMBER.match(clause)
+    if remember and (not clause.endswith("?") or cues.REQUESTS.search(clause)):
+        return [Part("remember", clause, arguments={"content": remember["content"].strip().rstrip(".?!")})]
     if cues.GREETING.match(clause):
         return [Part("greeting", clause)]
     if cues.HELP.match(clause):

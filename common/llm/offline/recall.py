@@ -14,10 +14,7 @@ from common.text import one_line
 
 RECALL_TOOL = "recall_prior_tool_result"
 NOTHING = "Nothing is stored about that: I have no record of it and will not guess."
-ELSEWHERE = (
-    "I have no record of that before me: the newest stored result, of {}, is about something else, and I will not guess. Ask for it as"
-    " of now and I look it up."
-)
+ELSEWHERE = "I have no record of that before me: the newest stored result, of {}, is about something else, and I will not guess."
 MAX_ASKED = 8
 _DAY_MARK = re.compile(r"^\[(\d{4}-\d\d-\d\d)[^\]]*\]\s*")
 
@@ -182,7 +179,7 @@ def _sessions(clause: str, context: Context) -> list[str]:
     if not context.sessions or not (cues.TALK.search(clause) or cues.ASKED.search(clause)):
         return []
     last = _session_text(context.sessions[-1], clause)
-    return [f"I have no record that names that. The last one I have: {last}" if about else last]
+    return [f"I have no record that names that. Last on record: {last}" if about else last]
 
 
 def _session_text(session: Dated, clause: str) -> str:
