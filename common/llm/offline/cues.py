@@ -29,7 +29,8 @@ METRICS: dict[str, re.Pattern[str]] = {
     "active_members": phrases(
         r"""active members?; active subscribers?; member(?:ship)? growth; paying members?;
         member count; member(?:ship)? numbers?;
-        how many members(?! (?:have |has )?(?:cancel|left|joined|signed|expired|paused)| (?:did|do|have) (?:we|i) (?:los[et]|gain|get|win))\w*; number of members;
+        how many members(?! (?:(?:have|has|did|do) )?(?:(?:we|i) )?(?:cancel|left|joined|signed|expired|paused|los[et]|gain|get|win))\w*;
+        number of members;
         size of (?:my|our|the) (?:club|community|site);
         aktive[nr]? mitglieder; wie viele mitglieder; miembros activos; cuántos miembros; membres actifs;
         combien de membres"""
