@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any, Literal
 
 from common.llm.offline import cues, dates
 
-Kind = Literal["kpi", "list", "recall", "continuity", "remember", "advice", "greeting", "unknown"]
+Kind = Literal[
+    "kpi",
+    "list",
+    "recall",
+    "asked",
+    "continuity",
+    "remember",
+    "forget",
+    "advice",
+    "greeting",
+    "help",
+    "statement",
+    "unknown",
+]
 
 _FENCED = re.compile(r"```.*?(?:```|$)|<(\w+)[^>]*>.*?</\1>", re.DOTALL)
 _DATE_PREFIX = re.compile(r"^\s*[\[(]?\d{4}-\d\d-\d\d[\])]?:?\s*")
@@ -21,6 +34,11 @@ _BREAK = re.compile(
     rf"(?<=[.!?;])\s+|\n+|,?\s+(?:and|und|y|et|but|then|also|plus)\s+(?:also\s+)?(?=(?:{_ASKS})\b)",
     re.IGNORECASE,
 )
+_THEN_ASKS = re.compile(
+    r"(?:,|;|,?\s+(?:and|und|y|et|but|then|also))\s+"
+    r"(?=(?:what|how|who|which|when|where|why|show|list|tell|is|are|do|does|did|wie|was|welche|qué|cuánt\w+|combien)\b)",
+    re.IGNORECASE,
+)
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<![:,])\n+")
 _QUESTION = re.compile(rf"^(?:(?:and|but|so|also|ok|then|¿)[, ]*)*(?:{_ASKS})\b|\?\s*$", re.IGNORECASE)
 _NUMBER = r"(?<![\w.])[$€£]?(\d[\d.,]*\d|\d)(?:\s*(?:%|percent))?"
@@ -28,13 +46,18 @@ _PREMISE = re.compile(
     r"\b(?:since|because|as|given|now that|still|you (?:said|told)|i have|we have|i've|we've|with|my|our|habe|tengo)\b",
     re.IGNORECASE,
 )
+_STATES = re.compile(
+    r"^(?:(?:and|but|so|ok(?:ay)?|well)[, ]+)*(?:i|we|let'?s|i'm|we're|ich|wir)\b(?!.*\?)",
+    re.IGNORECASE | re.DOTALL,
+)
+_POINTS_BACK = re.compile(r"\b(?:it|that|this|they|them)\b", re.IGNORECASE)
 MAX_PERIODS = 60
 
 
 @dataclass(frozen=True)
 class Part:
     """One thing that is asked. `name` is a metric or a target; `premise` is the number that the question takes for granted,
-    `beyond` what no tool can give for it."""
+    `beyond` what no tool can give for it, `day` a day of the one period it is about."""
 
     kind: Kind
     clause: str
@@ -42,6 +65,7 @@ class Part:
     arguments: dict[str, Any] = field(default_factory=dict)
     premise: str = ""
     beyond: str = ""
+    day: date | None = None
 
 
 def read_question(text: str, earlier: tuple[str, ...], today: date | None) -> tuple[Part, ...]:
@@ -54,7 +78,9 @@ def read_question(text: str, earlier: tuple[str, ...], today: date | None) -> tu
         for at, clause in enumerate(clauses)
         for part in _read_clause(clause, (*earlier, *clauses[:at]), today)
     ]
-    asked = [p for p in parts if p.kind != "unknown" or _QUESTION.search(p.clause)]
+    asked = [
+        p for p in parts if p.kind != "statement" and (p.kind != "unknown" or _QUESTION.search(p.clause))
+    ]
     substance = [p for p in asked if p.kind != "greeting"]
     return tuple(_once(substance or asked or parts)) or (Part("unknown", plain),)
 
@@ -63,28 +89,52 @@ def _clauses(text: str) -> list[str]:
     """What is asked, one by one. What shall be remembered is one sentence, with every "and" in it; what follows is not part of it."""
     found = []
     for sentence in _SENTENCE.split(text):
-        found += [sentence] if cues.REMEMBER.match(sentence.strip()) else _BREAK.split(sentence)
+        if not cues.REMEMBER.match(sentence.strip()):
+            found += _BREAK.split(sentence)
+        elif sentence.rstrip().endswith("?"):  # "remember that we close in August, and what is our churn?"
+            found += _THEN_ASKS.split(sentence, maxsplit=1)
+        else:
+            found.append(sentence)
     return found
 
 
 def _read_clause(clause: str, earlier: tuple[str, ...], today: date | None) -> list[Part]:
-    if remember := cues.REMEMBER.match(clause):
-        return [Part("remember", clause, arguments={"content": remember["content"].strip().rstrip(".")})]
+    remember = cues.REMEMBER.match(clause)
+    if remember and (not clause.endswith("?") or cues.REQUESTS.search(clause)):
+        return [Part("remember", clause, arguments={"content": remember["content"].strip().rstrip(".?!")})]
     if cues.GREETING.match(clause):
         return [Part("greeting", clause)]
+    if cues.HELP.match(clause):
+        return [Part("help", clause)]
+    if cues.FORGET.match(clause):
+        return [Part("forget", clause)]
     data = _data_parts(clause, today)
-    recalls = bool(cues.RECALL.search(clause))
+    if cues.ASKED.search(clause):
+        return [Part("asked", clause, name=data[0].name if data else "")]
     advises = bool(cues.ADVICE.search(clause))
-    if recalls and not advises:
-        fresh = [p for p in data if p.kind == "kpi"] if cues.NOW.search(clause) else []
-        return [Part("recall", clause, name=data[0].name if data else ""), *fresh]
+    if cues.RECALL.search(clause) and not advises:
+        return _recalled(clause, data, earlier, today)
     if cues.CONTINUITY.search(clause) and not data:
         return [Part("continuity", clause)]
     if advises:
-        return [*(p for p in data if p.premise), Part("advice", clause)]
+        judged = cues.JUDGES.search(clause)
+        return [*(p for p in data if p.premise or judged), Part("advice", clause)]
     if data:
         return data
+    if _STATES.match(clause):
+        return [Part("statement", clause)]
     return _borrowed(clause, earlier, today) or [Part("unknown", clause)]
+
+
+def _recalled(clause: str, data: list[Part], earlier: tuple[str, ...], today: date | None) -> list[Part]:
+    """What was, and where it is set against now also what is: "how does it compare to last time?" is about what was just asked."""
+    compares = cues.COMPARES.search(clause)
+    if not data and compares and earlier and _POINTS_BACK.search(clause):
+        data = _data_parts(earlier[-1], today)
+    now = compares or cues.NOW.search(clause)
+    fresh = [replace(p, clause=clause, day=None) for p in data if p.kind == "kpi"] if now else []
+    names = dict.fromkeys(p.name for p in data) or [""]
+    return [*(Part("recall", clause, name=name) for name in names), *fresh]
 
 
 def _borrowed(clause: str, earlier: tuple[str, ...], today: date | None) -> list[Part]:
@@ -99,6 +149,8 @@ def _borrowed(clause: str, earlier: tuple[str, ...], today: date | None) -> list
 def _data_parts(clause: str, today: date | None) -> list[Part]:
     """The metrics and the lists that a clause names. Counting people of a plan or a status is a list with a filter."""
     target = next((name for name, pattern in cues.TARGETS.items() if pattern.search(clause)), "")
+    if not target and cues.PERSON.search(clause):
+        target = "members"
     metrics = _metrics(clause)
     premise = _premise(clause)
     counting = cues.COUNTING.search(clause)
@@ -113,7 +165,15 @@ def _data_parts(clause: str, today: date | None) -> list[Part]:
         metrics = ["active_members"]
     beyond = "a forecast" if cues.FORECAST.search(clause) else f'it for "{plan}" alone' if plan else ""
     parts = [
-        Part("kpi", clause, metric, _kpi_arguments(clause, metric, today), premise, beyond)
+        Part(
+            "kpi",
+            clause,
+            metric,
+            _kpi_arguments(clause, metric, today),
+            premise,
+            beyond,
+            dates.asked_day(clause, today),
+        )
         for metric in metrics
         if metric not in cues.LISTS_INSTEAD_OF.get(target, ())
     ]
@@ -139,9 +199,15 @@ def _premise(clause: str) -> str:
 def _kpi_arguments(clause: str, metric: str, today: date | None) -> dict[str, Any]:
     """Granularity as the words say, else weeks for counts and months for money; periods only where the words say so."""
     default = "month" if metric in (*cues.MONEY, "churn_rate") else "week"
-    unit = dates.granularity(clause, default)
+    unit = dates.asked_unit(clause, dates.granularity(clause, default))
+    if unit == "day" and today and (day := dates.asked_day(clause, today)):
+        periods = max(1, (today - day).days + 1)
+        unit = "day" if periods <= MAX_PERIODS else "month"
+        if unit == "month":
+            periods = (today.year - day.year) * 12 + today.month - day.month + 1
+    else:
+        periods = dates.periods(clause, unit, today)
     arguments: dict[str, Any] = {"metric": metric, "granularity": unit}
-    periods = dates.periods(clause, unit, today)
     return {**arguments, "periods": min(periods, MAX_PERIODS)} if periods else arguments
 
 
@@ -160,15 +226,17 @@ def _list_arguments(clause: str, target: str, today: date | None) -> dict[str, A
         filters["min_amount"] = float(amount[1].replace(",", ""))
     if search := re.search(
         r"\b(?:named|called)\s+[\"“']?([^\"”'?]+?)[\"”'?]*\s*$|(\S+@\S+\.\w+)", clause, re.IGNORECASE
-    ):
-        filters["search"] = (search[1] or search[2]).strip()
+    ) or (target == "members" and cues.PERSON.search(clause)):
+        filters["search"] = next(group for group in search.groups() if group).strip()
     arguments: dict[str, Any] = {"target": target}
     if filters:
         arguments["filters"] = filters
     if limit := re.search(
-        r"\b(?:last|latest|top|first|newest|recent)\s+(\d{1,3})\b(?!\s+(?:hour|day|week|month|year))", lowered
+        r"\b(?:last|latest|top|first|newest|recent)\s+(\d{1,3})\b(?!\s+(?:hour|day|week|month|year))"
+        r"|\b(\d{1,3})\s+(?:last|latest|newest|most recent|recent)\b",
+        lowered,
     ):
-        arguments["limit"] = int(limit[1])
+        arguments["limit"] = int(limit[1] or limit[2])
     return arguments
 
 
@@ -187,7 +255,7 @@ def _plan(clause: str) -> str:
         r"|\b(?:on|in|of|to|for|with|from|joined|cancelled|does|do) (?:the |my |our )?"
         r"([A-Z][\w&+-]+(?: [A-Z][\w&+-]*)*?)(?= (?:[Pp]lan|membership|tier)\b|\s*[?.!]?$| (?:this|last|in|since|have|has|cost)\b)",
         clause,
-    )
+    ) or re.search(r"(?<=[a-z] )()([A-Z][\w&+-]+(?: [A-Z][\w&+-]*)*) (?:members|subscribers)\b", clause)
     name = (named[1] or named[2]) if named else ""
     return "" if name.lower() in (*cues.MONTHS, *(m[:3] for m in cues.MONTHS)) else name
 
