@@ -31,12 +31,6 @@ def person(database: Database) -> Person:
     return add_person(database, "alice@x.example")
 
 
-def test_a_percent_sign_is_itself_in_quotes_and_outside(database: Database) -> None:
-    with transaction("app", source=database.engine("app", 1)) as connection:
-        statement = sa.text("select 'a%s %', cast(:n as int) % 4, '%' || cast(:t as text)")
-        assert tuple(connection.execute(statement, {"n": 7, "t": "x"}).one()) == ("a%s %", 3, "%x")
-
-
 def test_a_statement_is_prepared_once_and_gives_the_same_each_time(database: Database) -> None:
     statement = sa.text("select cast(:n as int) + 1 as more, cast(:t as text) as said")
     with transaction("app", source=database.engine("app", 1)) as connection:
