@@ -143,3 +143,9 @@ def test_an_answer_of_many_pieces_is_read_whole(database: Database) -> None:
             sa.text("select generate_series(1, cast(:n as int))"), {"n": 50_000}
         ).scalars()
         assert sum(rows) == 50_000 * 50_001 // 2
+
+
+def test_a_percent_sign_in_quotes_is_no_placeholder(database: Database) -> None:
+    with transaction("app", source=database.engine("app", 1)) as connection:
+        statement = sa.text("select 'a%s %', cast(:n as int)")
+        assert tuple(connection.execute(statement, {"n": 7}).one()) == ("a%s %", 7)
