@@ -348,6 +348,45 @@ def test_a_running_period_is_not_compared_with_whole_ones() -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "question", "expected"),
+    [
+        (
+            "Who cancelled last month?",
+            "And this month?",
+            {"target": "cancellations", "filters": {"since": "2026-05-01"}},
+        ),
+        (
+            "How many people are on Gold?",
+            "and how many now?",
+            {"target": "members", "filters": {"plan": "Gold", "status": "active"}},
+        ),
+        (
+            "What is my churn?",
+            "And last month?",
+            {"metric": "churn_rate", "granularity": "month", "periods": 2},
+        ),
+    ],
+)
+def test_a_question_of_a_time_alone_is_about_what_was_asked_before(
+    before: str, question: str, expected: dict[str, Any]
+) -> None:
+    history = (Message("user", f"[2026-05-13] {before}"), Message("assistant", "So many."))
+    _, calls, _ = run(request(question, history=history))
+    assert [c.input for c in calls] == [expected]
+
+
+def test_then_and_now_of_a_plan_is_the_line_and_a_fresh_count() -> None:
+    line = 'Previously fetched:\n- 2026-05-10 query_site_data(target="memberships"): 5 plans, Gold 23 active'
+    asked = request(
+        "How many people on Gold did you tell me about earlier, and how many are there now?",
+        system=(*BARE, Section("previously_fetched", line)),
+    )
+    text = answer(asked, {"total": 52, "rows": [{"name": "Ann"}], "as_of": "2026-05-12T00:00:00Z"})
+    assert "As of 2026-05-10 (query_site_data): 5 plans, Gold 23 active." in text
+    assert "52 members, as of 2026-05-12" in text
+
+
+@pytest.mark.parametrize(
     ("message", "said"),
     [
         ("I still need to write the email text.", "Understood."),

@@ -114,12 +114,6 @@ LISTS_INSTEAD_OF: dict[str, tuple[str, ...]] = {
     "transactions": ("refunds", "revenue"),
 }
 
-TREND = phrases(
-    r"""trends?; over time; develop(?:ed|ing|ment)?; grow(?:n|ing|th)?; chang(?:ed?|ing); history;
-    per (?:day|week|month); by (?:day|week|month); daily; weekly; monthly; entwicklung; evolución;
-    évolution"""
-)
-
 RECALL = phrases(
     r"""last time; previously; earlier; before; you (?:showed|told|gave|said|listed|mentioned|found|fetched);
     did you (?:show|tell|give|say|list|mention|find);

@@ -134,7 +134,7 @@ def _recalled(clause: str, data: list[Part], earlier: tuple[str, ...], today: da
     if not data and compares and earlier and _POINTS_BACK.search(clause):
         data = _data_parts(earlier[-1], today)
     now = compares or cues.NOW.search(clause) or any(p.premise for p in data)
-    fresh = [replace(p, clause=clause, day=None) for p in data if p.kind == "kpi"] if now else []
+    fresh = [replace(p, clause=clause, day=None) for p in data] if now else []
     names = dict.fromkeys(p.name for p in data) or [""]
     return [
         *(Part("recall", clause, name, {"plan": plan} if (plan := _plan(clause)) else {}) for name in names),
@@ -143,12 +143,28 @@ def _recalled(clause: str, data: list[Part], earlier: tuple[str, ...], today: da
 
 
 def _borrowed(clause: str, earlier: tuple[str, ...], today: date | None) -> list[Part]:
-    """The metrics of what was asked before, for a short clause that only names a time: "and last month?", "how many now?"."""
+    """What was asked before, for a short clause that only names a time: "and last month?", "how many now?"."""
     timed = cues.NOW.search(clause) or any(pattern.search(clause) for _, pattern in cues.GRANULARITIES)
     if not timed or len(clause.split()) > 8:
         return []
-    former, metrics = next(((e, found) for e in reversed(earlier) if (found := _metrics(e))), ("", []))
-    return [Part("kpi", clause, m, _kpi_arguments(clause, m, today), _premise(former)) for m in metrics]
+    for former in reversed(earlier):
+        if metrics := _metrics(former):
+            day = dates.asked_day(clause, today)
+            return [
+                Part("kpi", clause, m, _kpi_arguments(clause, m, today), _premise(former), day=day)
+                for m in metrics
+            ]
+        if lists := _data_parts(former, None):
+            return [replace(p, clause=clause, arguments=_at_time(p.arguments, clause, today)) for p in lists]
+    return []
+
+
+def _at_time(arguments: dict[str, Any], clause: str, today: date | None) -> dict[str, Any]:
+    """The arguments of a list for the days that the clause names instead of its own."""
+    filters = {k: v for k, v in arguments.get("filters", {}).items() if k not in ("since", "until")}
+    filters |= dates.since_until(clause, today) if arguments["target"] != "memberships" else {}
+    rest = {k: v for k, v in arguments.items() if k != "filters"}
+    return {**rest, "filters": filters} if filters else rest
 
 
 def _data_parts(clause: str, today: date | None) -> list[Part]:
@@ -263,7 +279,8 @@ def _plan(clause: str) -> str:
     named = re.search(
         r"[\"“]([^\"”]+)[\"”](?:\s+(?:plan|membership|tier))?"
         r"|\b(?:on|in|of|to|for|with|from|joined|cancelled|does|do) (?:the |my |our )?"
-        r"([A-Z][\w&+-]+(?: [A-Z][\w&+-]*)*?)(?= (?:[Pp]lan|membership|tier)\b|\s*(?:[?.!,;:]|$)| (?:this|last|in|since|have|has|cost)\b)",
+        r"([A-Z][\w&+-]+(?: [A-Z][\w&+-]*)*?)(?= (?:[Pp]lan|membership|tier)\b|\s*(?:[?.!,;:]|$)| (?:this|last|in|since|have|has|cost"
+        r"|did|do|are|were|was|when|now|then)\b)",
         clause,
     ) or re.search(r"(?<=[a-z] )()([A-Z][\w&+-]+(?: [A-Z][\w&+-]*)*) (?:members|subscribers)\b", clause)
     name = (named[1] or named[2]) if named else ""
