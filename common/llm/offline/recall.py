@@ -181,6 +181,8 @@ def _sessions(clause: str, context: Context) -> list[str]:
     """The sessions that share the subject; where talk is asked about and none does, the last one, called what it is."""
     about = _subject(clause)
     meant = [s for s in context.sessions if about & words(s.text)]
+    if meant and cues.LAST_TALK.search(clause):  # whatever words it used
+        meant = [s for s in context.sessions if s in (meant[-1], context.sessions[-1])]
     if meant:
         return list(dict.fromkeys(_session_text(s, clause) for s in meant[-2:]))
     if not context.sessions or not (cues.TALK.search(clause) or cues.ASKED.search(clause)):
