@@ -92,7 +92,7 @@ def test_what_could_not_be_remembered_says_why(message: str, said: str) -> None:
         (
             "How many people are on the Starter plan?",
             NO_PLAN,
-            {"target": "members", "filters": {"plan": "Starter Pack"}},
+            {"target": "members", "filters": {"plan": "Starter Pack", "status": "active"}},
             'I took "Starter" for "Starter Pack".',
         ),
         (
@@ -186,7 +186,7 @@ def test_no_fence_leaks_from_any_section() -> None:
         ),
         (
             "What did we agree on pricing?",
-            "I have no record that names that. Last on record: In our session of 2026-05-02",
+            "The last on record: In our session of 2026-05-02",
         ),
     ],
 )
@@ -229,16 +229,18 @@ def test_a_stored_result_is_asked_for_by_the_tool_that_made_it(question: str, to
     assert [(c.name, c.input) for c in calls] == [("recall_prior_tool_result", {"tool_name": tool})]
 
 
-def test_a_list_answers_for_the_metric_of_the_same_happening() -> None:
-    line = 'Previously fetched:\n- 2026-05-12 query_site_data(target="cancellations"): 4 cancellations, last ended 2026-05-09'
-    text, calls, _ = run(
-        request(
-            "How many cancellations did you tell me about?",
-            system=(*BARE, Section("previously_fetched", line)),
-        )
-    )
+@pytest.mark.parametrize(
+    ("question", "line"),
+    [
+        ("How many cancellations did you tell me about?", '(target="cancellations"): 4 cancellations'),
+        ("Remind me of the recent members", '(metric="new_members"): latest 4 members'),
+    ],
+)
+def test_a_list_and_the_metric_of_the_same_happening_answer_for_each_other(question: str, line: str) -> None:
+    fetched = Section("previously_fetched", f"Previously fetched:\n- 2026-05-12 query_x{line}")
+    text, calls, _ = run(request(question, system=(*BARE, fetched)))
     assert not calls
-    assert text == "As of 2026-05-12 (query_site_data): 4 cancellations, last ended 2026-05-09."
+    assert text == f"As of 2026-05-12 (query_x): {line.split(': ')[1]}."
 
 
 def test_a_stored_result_about_something_else_is_not_passed_off() -> None:
@@ -346,6 +348,45 @@ def test_a_running_period_is_not_compared_with_whole_ones() -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "question", "expected"),
+    [
+        (
+            "Who cancelled last month?",
+            "And this month?",
+            {"target": "cancellations", "filters": {"since": "2026-05-01"}},
+        ),
+        (
+            "How many people are on Gold?",
+            "and how many now?",
+            {"target": "members", "filters": {"plan": "Gold", "status": "active"}},
+        ),
+        (
+            "What is my churn?",
+            "And last month?",
+            {"metric": "churn_rate", "granularity": "month", "periods": 2},
+        ),
+    ],
+)
+def test_a_question_of_a_time_alone_is_about_what_was_asked_before(
+    before: str, question: str, expected: dict[str, Any]
+) -> None:
+    history = (Message("user", f"[2026-05-13] {before}"), Message("assistant", "So many."))
+    _, calls, _ = run(request(question, history=history))
+    assert [c.input for c in calls] == [expected]
+
+
+def test_then_and_now_of_a_plan_is_the_line_and_a_fresh_count() -> None:
+    line = 'Previously fetched:\n- 2026-05-10 query_site_data(target="memberships"): 5 plans, Gold 23 active'
+    asked = request(
+        "How many people on Gold did you tell me about earlier, and how many are there now?",
+        system=(*BARE, Section("previously_fetched", line)),
+    )
+    text = answer(asked, {"total": 52, "rows": [{"name": "Ann"}], "as_of": "2026-05-12T00:00:00Z"})
+    assert "As of 2026-05-10 (query_site_data): 5 plans, Gold 23 active." in text
+    assert "52 members, as of 2026-05-12" in text
+
+
+@pytest.mark.parametrize(
     ("message", "said"),
     [
         ("I still need to write the email text.", "Understood."),
@@ -380,12 +421,35 @@ def test_a_meaning_is_told_from_the_knowledge_base() -> None:
     [
         ("Find Lucia Park", {"search": "Lucia Park"}),
         ("Who is lucia@members.example?", {"search": "lucia@members.example"}),
-        ("How many Growth Circle members do I have?", {"plan": "Growth Circle"}),
+        ("How many Growth Circle members do I have?", {"plan": "Growth Circle", "status": "active"}),
+        ("How many are on Basic?", {"plan": "Basic", "status": "active"}),
+        ("Given 40 people on Basic in April, what would you change?", {"plan": "Basic", "status": "active"}),
+        ("Given 40 people on Basic, what would you change?", {"plan": "Basic", "status": "active"}),
     ],
 )
 def test_people_are_found_by_name_address_and_plan(question: str, filters: dict[str, str]) -> None:
     _, calls, _ = run(request(question))
     assert [c.input for c in calls] == [{"target": "members", "filters": filters}]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Da wir 114 Mitglieder haben, sollen wir die Preise erhöhen?",
+        "Reicht das mit 114 aktiven Mitgliedern?",
+        "Como tenemos 114 miembros, ¿debería subir los precios?",
+        "Puisque nous avons 114 membres, que faire?",
+    ],
+)
+def test_a_premise_is_corrected_in_other_languages_too(question: str) -> None:
+    text = answer(request(question, system=BARE), kpi("active_members", 128))
+    assert "You mention 114; the figure is now 128" in text
+
+
+def test_a_premise_about_a_plan_is_corrected_by_its_count() -> None:
+    asked = request("Since we have 40 people on the Gold plan, should we raise its price?", system=BARE)
+    text = answer(asked, {"total": 52, "rows": [{"name": "Ann"}], "as_of": "2026-05-12T00:00:00Z"})
+    assert text.startswith("You mention 40; it is now 52. 52 members, as of 2026-05-12")
 
 
 def test_members_lost_are_cancelled_members() -> None:

@@ -32,7 +32,7 @@ METRICS: dict[str, re.Pattern[str]] = {
         how many members(?! (?:(?:have|has|did|do) )?(?:(?:we|i) )?(?:cancel|left|joined|signed|expired|paused|los[et]|gain|get|win))\w*;
         number of members;
         size of (?:my|our|the) (?:club|community|site);
-        aktive[nr]? mitglieder; wie viele mitglieder; miembros activos; cuántos miembros; membres actifs;
+        aktive[nr]? mitgliedern?; wie viele mitglieder; miembros activos; cuántos miembros; membres actifs;
         combien de membres"""
     ),
     "churn_rate": phrases(
@@ -91,7 +91,12 @@ PERSON = re.compile(
     r"\b(?:[Ff]ind|[Ww]ho is|[Ll]ook up|[Ss]earch(?: for)?) (?:[\"“]?([A-Z][\w'’-]+(?: [A-Z][\w'’-]+)+)|(\S+@\S+\.\w+))"
 )
 
-PEOPLE = phrases("members?; people; subscribers?; customers?; who; everyone")
+PEOPLE = phrases(
+    "members?; people; subscribers?; customers?; who; everyone; mitgliedern?; kunden; leute; miembros; soci[oa]s; personas; membres"
+)
+
+# These count people of another time than now.
+NOT_NOW = phrases("joined; signed up; cancell?ed; left; lost; ever; in total; all time")
 
 COUNTING = phrases("how many; number of; count; cuántos; wie viele; combien")
 
@@ -109,12 +114,6 @@ LISTS_INSTEAD_OF: dict[str, tuple[str, ...]] = {
     "transactions": ("refunds", "revenue"),
 }
 
-TREND = phrases(
-    r"""trends?; over time; develop(?:ed|ing|ment)?; grow(?:n|ing|th)?; chang(?:ed?|ing); history;
-    per (?:day|week|month); by (?:day|week|month); daily; weekly; monthly; entwicklung; evolución;
-    évolution"""
-)
-
 RECALL = phrases(
     r"""last time; previously; earlier; before; you (?:showed|told|gave|said|listed|mentioned|found|fetched);
     did you (?:show|tell|give|say|list|mention|find);
@@ -127,7 +126,7 @@ RECALL = phrases(
     (?:show|list|tell|give) .{0,40} again;
     (?:is|was) .{0,40}saved; you last \w+; last (?:told|showed|said|gave);
     letztes mal; vorhin; zuletzt (?:gesagt|gezeigt|besprochen); haben wir .{0,40}(?:besprochen|entschieden|beschlossen|vereinbart);
-    la última vez; me (?:mostraste|dijiste); (?:hablamos|decidimos|acordamos); la dernière fois; m'as (?:montré|dit);
+    la última vez; me (?:l[oa]s? )?(?:mostraste|dijiste); (?:hablamos|decidimos|acordamos); la dernière fois; m'as (?:montré|dit);
     (?:avons-nous|on a) (?:discuté|décidé)"""
 )
 
@@ -148,6 +147,9 @@ COMPARES = phrases(
     decreased?; higher; lower; more than; fewer; less than; better; worse; up or down; differen\w+; vergl\w+; compara\w*"""
 )
 
+# What a question about earlier talk says that it was about.
+TOPIC = re.compile(r"\b(?:about|regarding|concerning|my|our|über|mein\w*|sobre|mis?)\s+(.+)", re.IGNORECASE)
+
 # Words of a question about earlier talk that do not say what the talk was about.
 ABOUT_TALK = """show shown told tell gave give said say list found fetched mention asked ask answer number figure result question
     earlier before previous previously time last again know remember remind discuss talk spoke speak decide decision decisions agree
@@ -161,6 +163,10 @@ TALK = phrases(
 
 DECIDED = phrases(
     "decid(?:ed|e); decisions?; agreed?; conclu(?:ded?|sion); entschieden; beschlossen; decidimos; décidé"
+)
+
+LAST_TALK = phrases(
+    "(?:last|latest|previous) (?:time|session|chat|talk|conversation); letztes mal; última vez; dernière fois"
 )
 
 LEFT_OPEN = phrases("open; left to do; to-?do; pending; outstanding; unfinished; offen")
@@ -186,13 +192,16 @@ ADVICE = phrases(
     r"""how (?:do|can|should|could|would) (?:i|we|one|you); how to; what should; should (?:i|we);
     what can (?:i|we) do; tips?; ideas?; best (?:way|practices?); advice; advise; recommend\w*; suggest\w*;
     strateg\w+; is it (?:wise|worth|good|better); what do you think; explain; what (?:is|are) (?:a|an)\b.*;
-    (?:is|are) .{1,40} (?:good|bad|normal|healthy|high|low|ok(?:ay)?|too (?:high|low)); what does .{1,30} mean;
-    what(?:'s| is) (?:churn|mrr|arpu|monthly recurring revenue)(?: rate)?\W*$;
     help me; (?:to|want to|can we|could we) (?:improve|reduce|increase|lower|raise|grow)"""
 )
 
 # Asks for a judgement of a number, which needs the number.
 JUDGES = phrases("(?:is|are) (?:my|our|the) .{1,40} (?:good|bad|normal|healthy|high|low|ok(?:ay)?)")
+
+# Asks what a word means.
+DEFINES = phrases(
+    r"what does .{1,30} mean; what(?:'s| is) (?:churn|mrr|arpu|monthly recurring revenue)(?: rate)?\W*$"
+)
 
 FORGET = phrases(
     r"(?:please )?(?:forget|delete|erase|remove)(?! (?:your|all|previous|the) .{0,20}(?:instructions?|rules?|prompt))"

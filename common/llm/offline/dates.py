@@ -50,7 +50,7 @@ _IN_ENGLISH = tuple(
         (r"(?:im )?letzte[nrs]? jahr|(?:el )?año pasado|l'année dernière", "last year"),
         (r"diese[nrsm] monat|este mes|ce mois(?:-ci)?", "this month"),
         (r"diese[r]? woche|esta semana|cette semaine", "this week"),
-        (r"gestern|ayer|hier", "yesterday"),
+        (r"gestern|ayer", "yesterday"),
         (r"heute|hoy|aujourd'hui", "today"),
     )
 )

@@ -128,7 +128,7 @@ def _say(part: Part, turn: Turn, tools: dict[str, ToolSpec], context: Context, o
             beyond = [f"I have no data to give {part.beyond}."] if part.beyond else []
             return " ".join([*notes, kpi_sentences(part.name, data, part.premise, part.day), *beyond])
         case "list" if result:
-            return "\n".join([*notes, list_sentences(part.name, data)])
+            return "\n".join([*notes, list_sentences(part.name, data, part.premise)])
         case "remember" if result:
             return f'Noted, I will remember: "{one_line(part.arguments["content"], 300)}".'
         case "recall" if result:

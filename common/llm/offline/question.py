@@ -43,7 +43,8 @@ _SENTENCE = re.compile(r"(?<=[.!?;])\s+|(?<![:,])\n+")
 _QUESTION = re.compile(rf"^(?:(?:and|but|so|also|ok|then|¿)[, ]*)*(?:{_ASKS})\b|\?\s*$", re.IGNORECASE)
 _NUMBER = r"(?<![\w.])[$€£]?(\d[\d.,]*\d|\d)(?:\s*(?:%|percent))?"
 _PREMISE = re.compile(
-    r"\b(?:since|because|as|given|now that|still|you (?:said|told)|i have|we have|i've|we've|with|my|our|habe|tengo)\b",
+    r"\b(?:since|because|as|given|now that|still|you (?:said|told)|i have|we have|i've|we've|with|my|our"
+    r"|haben?|tengo|tenemos|da|weil|gesagt|como|dijiste|avons|puisque)\b",
     re.IGNORECASE,
 )
 _STATES = re.compile(
@@ -51,6 +52,7 @@ _STATES = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _POINTS_BACK = re.compile(r"\b(?:it|that|this|they|them)\b", re.IGNORECASE)
+_PEOPLE_COUNTED = re.compile(rf"\d\s+(?:[^\W\d]+\s+)?{cues.PEOPLE.pattern}", re.IGNORECASE)
 MAX_PERIODS = 60
 
 
@@ -112,12 +114,12 @@ def _read_clause(clause: str, earlier: tuple[str, ...], today: date | None) -> l
     if cues.ASKED.search(clause):
         return [Part("asked", clause, name=data[0].name if data else "")]
     advises = bool(cues.ADVICE.search(clause))
+    judged = bool(cues.JUDGES.search(clause))
     if cues.RECALL.search(clause) and not advises:
         return _recalled(clause, data, earlier, today)
     if cues.CONTINUITY.search(clause) and not data:
         return [Part("continuity", clause)]
-    if advises:
-        judged = cues.JUDGES.search(clause)
+    if advises or judged or cues.DEFINES.search(clause):
         return [*(p for p in data if p.premise or judged), Part("advice", clause)]
     if data:
         return data
@@ -131,19 +133,38 @@ def _recalled(clause: str, data: list[Part], earlier: tuple[str, ...], today: da
     compares = cues.COMPARES.search(clause)
     if not data and compares and earlier and _POINTS_BACK.search(clause):
         data = _data_parts(earlier[-1], today)
-    now = compares or cues.NOW.search(clause)
-    fresh = [replace(p, clause=clause, day=None) for p in data if p.kind == "kpi"] if now else []
+    now = compares or cues.NOW.search(clause) or any(p.premise for p in data)
+    fresh = [replace(p, clause=clause, day=None) for p in data] if now else []
     names = dict.fromkeys(p.name for p in data) or [""]
-    return [*(Part("recall", clause, name=name) for name in names), *fresh]
+    return [
+        *(Part("recall", clause, name, {"plan": plan} if (plan := _plan(clause)) else {}) for name in names),
+        *fresh,
+    ]
 
 
 def _borrowed(clause: str, earlier: tuple[str, ...], today: date | None) -> list[Part]:
-    """The metrics of what was asked before, for a short clause that only names a time: "and last month?", "how many now?"."""
+    """What was asked before, for a short clause that only names a time: "and last month?", "how many now?"."""
     timed = cues.NOW.search(clause) or any(pattern.search(clause) for _, pattern in cues.GRANULARITIES)
     if not timed or len(clause.split()) > 8:
         return []
-    former, metrics = next(((e, found) for e in reversed(earlier) if (found := _metrics(e))), ("", []))
-    return [Part("kpi", clause, m, _kpi_arguments(clause, m, today), _premise(former)) for m in metrics]
+    for former in reversed(earlier):
+        if metrics := _metrics(former):
+            day = dates.asked_day(clause, today)
+            return [
+                Part("kpi", clause, m, _kpi_arguments(clause, m, today), _premise(former), day=day)
+                for m in metrics
+            ]
+        if lists := _data_parts(former, None):
+            return [replace(p, clause=clause, arguments=_at_time(p.arguments, clause, today)) for p in lists]
+    return []
+
+
+def _at_time(arguments: dict[str, Any], clause: str, today: date | None) -> dict[str, Any]:
+    """The arguments of a list for the days that the clause names instead of its own."""
+    filters = {k: v for k, v in arguments.get("filters", {}).items() if k not in ("since", "until")}
+    filters |= dates.since_until(clause, today) if arguments["target"] != "memberships" else {}
+    rest = {k: v for k, v in arguments.items() if k != "filters"}
+    return {**rest, "filters": filters} if filters else rest
 
 
 def _data_parts(clause: str, today: date | None) -> list[Part]:
@@ -157,7 +178,8 @@ def _data_parts(clause: str, today: date | None) -> list[Part]:
     plan, people = _plan(clause), cues.PEOPLE.search(clause)
     status = _status(clause, "members")
     counts_status = counting and status and status not in cues.STATUSES_WITH_METRIC
-    if people and target in ("", "memberships") and (plan or counts_status):
+    on_plan = plan and (people or re.search(rf"\bon (?:the |our |my )?{re.escape(plan)}", clause))
+    if target in ("", "memberships") and (on_plan or (people and counts_status)):
         target, metrics = "members", [m for m in metrics if m in cues.MONEY]
     elif counting and target in cues.COUNT_OF and not plan:
         metrics, target = metrics or [cues.COUNT_OF[target]], ""
@@ -172,13 +194,17 @@ def _data_parts(clause: str, today: date | None) -> list[Part]:
             _kpi_arguments(clause, metric, today),
             premise,
             beyond,
-            dates.asked_day(clause, today),
+            None if premise else dates.asked_day(clause, today),
         )
         for metric in metrics
         if metric not in cues.LISTS_INSTEAD_OF.get(target, ())
     ]
     if target:
-        parts.append(Part("list", clause, target, _list_arguments(clause, target, today)))
+        arguments = _list_arguments(clause, target, today)
+        counted = target == "members" and plan and (counting or premise) and not cues.NOT_NOW.search(clause)
+        if counted and (premise or not {"since", "until", "status"} & arguments["filters"].keys()):
+            arguments["filters"] = {"plan": plan, "status": "active"}
+        parts.append(Part("list", clause, target, arguments, premise if counted else ""))
     return parts
 
 
@@ -189,7 +215,7 @@ def _metrics(clause: str) -> list[str]:
 
 def _premise(clause: str) -> str:
     """The number that the clause states as a fact of the business, as it was written; periods and dates are none."""
-    if not _PREMISE.search(clause):
+    if not _PREMISE.search(clause) and not _PEOPLE_COUNTED.search(clause):
         return ""
     bare = dates.DAY.sub(" ", dates.LAST_N.sub(" ", clause))
     numbers = re.findall(rf"{_NUMBER}(?!\s*(?:days?|weeks?|months?|years?|times?|st|nd|rd|th)\b)", bare)
@@ -253,7 +279,8 @@ def _plan(clause: str) -> str:
     named = re.search(
         r"[\"“]([^\"”]+)[\"”](?:\s+(?:plan|membership|tier))?"
         r"|\b(?:on|in|of|to|for|with|from|joined|cancelled|does|do) (?:the |my |our )?"
-        r"([A-Z][\w&+-]+(?: [A-Z][\w&+-]*)*?)(?= (?:[Pp]lan|membership|tier)\b|\s*[?.!]?$| (?:this|last|in|since|have|has|cost)\b)",
+        r"([A-Z][\w&+-]+(?: [A-Z][\w&+-]*)*?)(?= (?:[Pp]lan|membership|tier)\b|\s*(?:[?.!,;:]|$)| (?:this|last|in|since|have|has|cost"
+        r"|did|do|are|were|was|when|now|then)\b)",
         clause,
     ) or re.search(r"(?<=[a-z] )()([A-Z][\w&+-]+(?: [A-Z][\w&+-]*)*) (?:members|subscribers)\b", clause)
     name = (named[1] or named[2]) if named else ""

@@ -25,25 +25,32 @@ _SAME |= {listed: metric for metric, listed in _SAME.items()}
 
 
 def matching_lines(part: Part, context: Context) -> list[Fetched]:
-    """The lines of the recall block that the question means: those of its metric or target, else those that share its words, and
-    all where it names no subject."""
+    """The lines of the recall block that the question means: of its plan, else of its metric or target, else those that share its
+    words; all where it names no subject."""
+
+    def holding(*texts: str) -> list[Fetched]:
+        return next((found for t in texts if (found := [f for f in context.fetched if t in f.arguments])), [])
+
+    if plan := words(part.arguments.get("plan", "")):
+        of_plan = [line for line in context.fetched if plan <= _words_of(line)]
+        if of_plan:
+            return of_plan
     if part.name:
-        named = [line for line in context.fetched if f'"{part.name}"' in line.arguments]
-        return named or [
-            line for line in context.fetched if f'"{_SAME.get(part.name, part.name)}"' in line.arguments
-        ]
+        return holding(f'"{part.name}"', f'"{_SAME.get(part.name, part.name)}"', part.name)
     about = _subject(part.clause)
-    if not about:
-        return (
-            []
-            if cues.TALK.search(part.clause) or cues.ABOUT_ME.search(part.clause)
-            else list(context.fetched)
-        )
-    return [
-        line
-        for line in context.fetched
-        if about & words(f"{line.arguments.replace('_', ' ')} {line.summary}")
-    ]
+    meant = [line for line in context.fetched if about & _words_of(line)]
+    return meant or ([] if _names_topic(part.clause) else list(context.fetched))
+
+
+def _words_of(line: Fetched) -> frozenset[str]:
+    return words(f"{line.arguments.replace('_', ' ')} {line.summary}")
+
+
+def _names_topic(clause: str) -> bool:
+    """Whether it asks for talk, for the customer themselves or "about" something, so that other lines are no answer."""
+    if cues.TALK.search(clause) or cues.ABOUT_ME.search(clause):
+        return True
+    return any(_subject(topic) for topic in cues.TOPIC.findall(clause))
 
 
 def needs_stored_result(part: Part, context: Context) -> bool:
@@ -51,7 +58,7 @@ def needs_stored_result(part: Part, context: Context) -> bool:
     if not part.name and (cues.TALK.search(part.clause) or cues.ABOUT_ME.search(part.clause)):
         return False
     if not matching_lines(part, context):
-        return not _memories(part.clause, context) and bool(part.name or not _subject(part.clause))
+        return not _memories(part.clause, context) and bool(part.name or not _names_topic(part.clause))
     return bool(cues.DETAILS.search(part.clause))
 
 
@@ -174,12 +181,14 @@ def _sessions(clause: str, context: Context) -> list[str]:
     """The sessions that share the subject; where talk is asked about and none does, the last one, called what it is."""
     about = _subject(clause)
     meant = [s for s in context.sessions if about & words(s.text)]
+    if meant and cues.LAST_TALK.search(clause):  # whatever words it used
+        meant = [s for s in context.sessions if s in (meant[-1], context.sessions[-1])]
     if meant:
         return list(dict.fromkeys(_session_text(s, clause) for s in meant[-2:]))
     if not context.sessions or not (cues.TALK.search(clause) or cues.ASKED.search(clause)):
         return []
     last = _session_text(context.sessions[-1], clause)
-    return [f"I have no record that names that. Last on record: {last}" if about else last]
+    return [f"The last on record: {last}" if about else last]
 
 
 def _session_text(session: Dated, clause: str) -> str:

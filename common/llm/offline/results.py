@@ -101,21 +101,22 @@ def _period(point: dict[str, Any]) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-def list_sentences(target: str, data: dict[str, Any]) -> str:
-    """How many there are and the rows, one a line."""
+def list_sentences(target: str, data: dict[str, Any], premise: str = "") -> str:
+    """How many there are and the rows, one a line; a correction where the question assumed another number."""
     rows = rows_of(data)
     total = next(
         (data[k] for k in ("total", "count", "total_count", "row_count") if isinstance(data.get(k), int)),
         len(rows),
     )
     label = cues.LABELS.get(target, target.replace("_", " "))
+    assumed = f"You mention {premise}; it is now {total}. " if premise and not _same(premise, total) else ""
     if not rows:
-        return f"I found no {label} for that, {as_of(data)}.{stale_note(data)}"
+        return f"{assumed}I found no {label} for that, {as_of(data)}.{stale_note(data)}"
     shown = rows[:MAX_ROWS]
     head = f"{total} {label.removesuffix('s') if total == 1 else label}, {as_of(data)}" + (
         f" (the first {len(shown)})" if int(total) > len(shown) else ""
     )
-    return head + ":\n" + "\n".join(f"- {_row(row)}" for row in shown) + stale_note(data)
+    return assumed + head + ":\n" + "\n".join(f"- {_row(row)}" for row in shown) + stale_note(data)
 
 
 def rows_of(data: dict[str, Any]) -> list[dict[str, Any]]:
