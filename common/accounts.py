@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from common import rate_limit
 from common.auth import Identity
 from common.config import Settings
-from common.db import error_name, set_local, transaction
+from common.db import error_name, set_local, statement, transaction
 from common.erasure_ledger import ledger
 from common.errors import Forbidden, Unauthenticated
 
@@ -35,14 +35,17 @@ class Account:
 
 # The policy shows a user to whoever proves this identity; setting app.user_id and counting the request in the same statement saves
 # two round trips.
-_ENTER = sa.text(f"""
+_ENTER = statement(
+    "id tenant_id email tier requests",
+    f"""
     with found as materialized (
         select u.id, u.tenant_id, u.email, t.tier, set_config('app.user_id', cast(u.id as text), true)
         from users u join tenants t on t.id = u.tenant_id
         where u.issuer = :issuer and u.subject = :subject),
     counted as ({rate_limit.COUNT})
     select id, tenant_id, email, tier, requests from found, counted
-""")
+""",
+)
 
 
 def enter(

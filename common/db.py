@@ -174,6 +174,12 @@ def unavailable_when_gone(connection: Connection) -> Iterator[None]:
         raise
 
 
+def statement(columns: str, sql: str) -> sa.TextualSelect:
+    """`sql`, which is asked at each turn. `columns`, the names of what its rows hold, in that order, spare SQLAlchemy finding out at each
+    execution."""
+    return sa.text(sql).columns(*map(sa.column, columns.split()))
+
+
 def error_name(error: BaseException) -> str:
     """What to call an error where its message, which may quote a customer, must not go: the server's code, else the type's name."""
     return _sqlstate(getattr(error, "orig", None) or error) or type(error).__name__

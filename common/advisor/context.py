@@ -74,7 +74,9 @@ class Loaded:
     found: TurnSearch
 
 
-_LOAD = sa.text(f"""
+_LOAD = db.statement(
+    "history recall documents wrap_ups",
+    f"""
     select case when :read_history then {HISTORY} end as history, {RECALL} as recall,
         (select coalesce(jsonb_agg(to_jsonb(d)), '[]') from (
             select kind, content, updated_at from brain_documents
@@ -84,7 +86,8 @@ _LOAD = sa.text(f"""
             from session_logs l
             where l.user_id = :user_id and l.session_id <> :session_id
             order by l.created_at desc limit {WRAP_UPS}) w) as wrap_ups
-""")
+""",
+)
 
 
 def load_context(begun: BegunTurn, config: Settings, now: datetime) -> Loaded:

@@ -17,6 +17,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from common.db import statement
 from common.errors import ConfigError
 from common.knowledge.lexical import ENTRIES_WITH, weight
 from common.text import clean_text, to_json
@@ -235,7 +236,7 @@ def _statement(
     one_collection: bool,
     attributes: bool,
     one_by_one: bool,
-) -> sa.TextClause:
+) -> sa.TextualSelect:
     """The statement that gathers the candidates of `parts`; `size` is the query vector's, 0 without one. `one_by_one` compares every entry
     that the filter leaves, where else the index is asked.
 
@@ -261,9 +262,13 @@ def _statement(
         asked_for=_ASKED_FOR,
     )
     chosen = [{"memory": _MEMORY, "knowledge": knowledge}[part] for part in parts]
-    columns = ", ".join(f"{part}.found as {part}_found, {part}.models as {part}_models" for part in parts)
-    columns += ", knowledge.nearest" if "knowledge" in parts else ""
-    return sa.text(f"with {','.join([_ASKED, *chosen])} select {columns} from {', '.join(parts)}")
+    shown = [(f"{part}.{what}", f"{part}_{what}") for part in parts for what in ("found", "models")]
+    shown += [("knowledge.nearest", "nearest")] if "knowledge" in parts else []
+    columns = ", ".join(f"{value} as {name}" for value, name in shown)
+    return statement(
+        " ".join(name for _, name in shown),
+        f"with {','.join([_ASKED, *chosen])} select {columns} from {', '.join(parts)}",
+    )
 
 
 def _run(connection: Connection, asked: _Asked, *parts: str) -> list[list[dict[str, Any]]]:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Row
 from common import entitlements
 from common.accounts import Account
 from common.conversations import LEASE, TITLE_CHARACTERS, BegunTurn, Replay, TurnRequest, session_end
+from common.db import statement
 from common.entitlements import Charge
 from common.errors import Conflict, InvalidFields, NotFound
 from common.text import one_line
@@ -21,7 +22,10 @@ from common.tools.types import Site
 # The session is locked with its conversation, so that it cannot end between here and the turn's first write. Whoever locks several rows
 # takes them in this order, or two transactions could wait for each other: conversation, session, turn, counters, event. "No key", so that
 # a row which refers to one of them can be written meanwhile.
-_STANDING = sa.text("""
+_STANDING = statement(
+    "conversation_id version remember session_id running_id running_until repeat_id repeat_status repeat_hash"
+    " repeat_until site_id site_name currency timezone data_as_of message_id message_text message_position plans",
+    """
     select c.id as conversation_id, c.version, c.remember, s.id as session_id,
            r.id as running_id, r.lease_until as running_until,
            p.id as repeat_id, p.status as repeat_status, p.body_hash as repeat_hash, p.lease_until as repeat_until,
@@ -56,7 +60,8 @@ _STANDING = sa.text("""
               and (turn_id = p.id or cast(:replaces as text) is not null)) x
         where own or (superseded_at is null and (replaced or (:regenerate and cast(:replaces as text) is not null)))
         order by own desc nulls last, replaced desc nulls last, position desc limit 1) m on true
-""")
+""",
+)
 
 
 def begin_turn(
@@ -173,7 +178,9 @@ def _new_turn(
 
 
 # One statement: each part is a row or two, and a round trip costs more than any of them.
-_BEGIN = sa.text(f"""
+_BEGIN = statement(
+    "counter",
+    f"""
     with counted as ({entitlements.COUNT}),
     charged as ({entitlements.RESERVE}),
     conversation as (
@@ -211,7 +218,8 @@ _BEGIN = sa.text(f"""
         where :new_conversation and user_id = :user_id and type = 'session-ended' and dedupe_key <> :session_key
           and deliver_after > :elsewhere_until)
     select counter from counted
-""")
+""",
+)
 
 
 def _write_begun(

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from common import entitlements
 from common.conversations import LEASE, BegunTurn, FinishedTurn, LeaseLost, session_end
+from common.db import statement
 from common.entitlements import Ended
 from common.events import Event
 from common.text import to_json
@@ -36,7 +37,9 @@ def renew_lease(connection: Connection, begun: BegunTurn, *, now: datetime) -> b
 
 # Every part hangs on `held`: a turn that lost its lease, or whose conversation was deleted, changes nothing. `standing` and the order of
 # the last select keep the order in which rows are locked. Who asked for the session's end while this turn ran still gets it.
-_FINISH = sa.text(f"""
+_FINISH = statement(
+    "held counted session_event",
+    f"""
     with standing as materialized (
         select c.id from conversations c join sessions s on s.conversation_id = c.id
         where c.id = :conversation_id and c.user_id = :user_id and s.id = :session_id and s.user_id = :user_id
@@ -85,7 +88,8 @@ _FINISH = sa.text(f"""
             published_at = null, attempts = 0, postponements = 0, dead_at = null
         returning id)
     select (select count(*) from held) as held, (select count(*) from counted) as counted, (select id from quiet) as session_event
-""")
+""",
+)
 
 
 def finish_turn(
