@@ -182,9 +182,13 @@ def clean_json(value: Any, *, depth: int = 0) -> Any:
     return clean_text(str(value))
 
 
+# `json.dumps` makes an encoder at each call.
+_COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
+
+
 def to_json(value: Any) -> str:
     """`value` (already clean) as compact JSON; raises ValueError for NaN."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
+    return _COMPACT.encode(value)
 
 
 def canonical_hash(value: Any) -> str:
