@@ -201,15 +201,16 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
     def _bound(self, values: Sequence[Any]) -> bytes:
         """The values as Bind has them, each after its length. One that stands in several places is written once."""
         written: dict[int, bytes] = {id(None): _NULL}
-        parts = [len(values).to_bytes(2)]
-        for value in values:
-            part = written.get(id(value))
-            if part is None:
-                write = self.py_types.get(type(value))
-                coded = (write(value) if write else core.make_params(self.py_types, (value,))[0]).encode()
-                part = written[id(value)] = len(coded).to_bytes(4) + coded
-            parts.append(part)
-        return b"".join(parts)
+
+        def write(value: Any) -> bytes:
+            known = self.py_types.get(type(value))
+            text = known(value) if known else core.make_params(self.py_types, (value,))[0]
+            coded = text.encode()
+            part = written[id(value)] = len(coded).to_bytes(4) + coded
+            return part
+
+        parts = [written.get(id(value)) or write(value) for value in values]
+        return b"".join((len(values).to_bytes(2), *parts))
 
     def _exchange(self, request: _Request) -> Any:
         """The answer to `request`, after what waited for it. Raises the first error of any of them, when all answers are read."""

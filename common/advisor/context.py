@@ -129,7 +129,7 @@ def load_context(begun: BegunTurn, config: Settings, now: datetime) -> Loaded:
 
 
 def build_context(begun: BegunTurn, loaded: Loaded, now: datetime) -> RequestContext:
-    """The prompt's sections and messages from what was loaded. Pure."""
+    """The prompt's sections and messages from what was loaded. Pure, but that the rows of the history keep their counts."""
     builder = _Builder(begun.timezone)
     builder.add("base", prompts.BASE, stable=True)
     documents = {d["kind"]: d for d in loaded.documents}
@@ -145,7 +145,7 @@ def build_context(begun: BegunTurn, loaded: Loaded, now: datetime) -> RequestCon
     builder.add_fenced("memory", [_memory(m, builder.zone) for m in loaded.found.memory.top])
     sources = loaded.found.knowledge.top
     shown = builder.add_fenced("knowledge", number_sources(sources))
-    history = builder.fit("history", loaded.history, lambda row: count_tokens(row["text"]), drop_first=True)
+    history = builder.fit("history", loaded.history, _row_tokens, drop_first=True)
     return RequestContext(
         query=begun.message,
         sections=tuple(builder.sections),
@@ -223,6 +223,13 @@ def _wrap_up(row: dict[str, Any], zone: ZoneInfo) -> str:
     if row["next_session_note"]:
         parts.append(f"Note for the next session: {row['next_session_note']}")
     return "\n".join(parts)
+
+
+def _row_tokens(row: dict[str, Any]) -> int:
+    """A message's tokens, counted once for as long as this process keeps its row."""
+    if "tokens" not in row:
+        row["tokens"] = count_tokens(row["text"])
+    return int(row["tokens"])
 
 
 def _memory(entry: Candidate, zone: ZoneInfo) -> str:

@@ -27,7 +27,7 @@ MAX_WORDS = 60  # with punctuation
 MIN_MISSPELT = 5  # letters; shorter words have too many neighbours
 PLAN_LISTS = 256  # sites whose prepared plan names are kept
 TOKEN = re.compile(
-    r"(?P<email>[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4})"
+    r"(?P<email>[\w.+-]{1,64}+@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4})"
     r"|(?P<date>\d{4}-\d{1,2}(?:-\d{1,2})?(?!\w)|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}(?!\w))"
     r"|(?P<year>(?:19|20)\d\d(?!\w))"
     r"|(?P<number>\d+(?:[.,]\d+)*(?:st|nd|rd|th|k)?(?!\w))"
@@ -243,7 +243,7 @@ def _split(text: str, mend: bool = True) -> Text:
         text = "".join(c for c in unicodedata.normalize("NFC", text) if unicodedata.category(c) != "Cf")
     written, forms = [], []
     for match in TOKEN.finditer(text.casefold()):
-        kind, word = match.lastgroup, match.group()
+        kind, word = match.lastgroup, match[0]
         if kind == "silent":
             continue
         if kind == "word":
