@@ -205,7 +205,7 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
         def write(value: Any) -> bytes:
             known = self.py_types.get(type(value))
             text = known(value) if known else core.make_params(self.py_types, (value,))[0]
-            coded = text.encode()
+            coded: bytes = text.encode()
             part = written[id(value)] = len(coded).to_bytes(4) + coded
             return part
 

@@ -223,13 +223,17 @@ class Session(Base):
     __tablename__ = "sessions"
     __table_args__ = (
         Index("uq_sessions_open", "conversation_id", unique=True, postgresql_where=text("ended_at is null")),
+        # For the nightly backfill. Each turn moves `last_activity_at` twice, and an index on it as often.
+        Index(
+            "ix_sessions_unwrapped", "started_at", postgresql_where=text("wrap_up in ('waiting', 'running')")
+        ),
         CheckConstraint("wrap_up in ('waiting', 'running', 'made', 'skipped', 'deleted')", name="wrap_up"),
     )
     id: Mapped[UUID] = primary_key()
     user_id: Mapped[UUID] = owner()
     conversation_id: Mapped[UUID] = cascade("conversations.id")
     started_at: Mapped[datetime]
-    last_activity_at: Mapped[datetime] = mapped_column(index=True)
+    last_activity_at: Mapped[datetime]
     ended_at: Mapped[datetime | None]
     end_reason: Mapped[str | None]
     wrap_up: Mapped[str] = mapped_column(server_default="waiting")

@@ -41,19 +41,18 @@ RECALL = f"""
         select * from calls where not is_error and not (tool_name = any(cast(:hidden_tools as text[])))),
     newest as (
         select distinct on (site_id, tool_name, arguments_hash) * from shown
-        order by site_id, tool_name, arguments_hash, created_at desc, position desc)
+        order by site_id, tool_name, arguments_hash, created_at desc, position desc),
+    recalled as (select * from newest order by created_at desc, position desc limit {K})
     select coalesce(jsonb_agg(to_jsonb(t) order by t.created_at desc, t.position desc), '[]')
     from (
         select n.tool_name, n.tool_input, n.signals, n.created_at, n.observed_at, n.position,
                e.signals as earlier_signals, e.created_at as earlier_at
-        from newest n
+        from recalled n
         left join lateral (
             select c.signals, c.created_at from shown c
             where c.site_id is not distinct from n.site_id and c.tool_name = n.tool_name
               and c.arguments_hash = n.arguments_hash and c.created_at < n.created_at and c.signals <> n.signals
-            order by c.created_at desc, c.position desc limit 1) e on true
-        order by n.created_at desc, n.position desc
-        limit {K}) t)
+            order by c.created_at desc, c.position desc limit 1) e on true) t)
 """
 
 

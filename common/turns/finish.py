@@ -54,7 +54,7 @@ _FINISH = statement(
     covered as ({entitlements.COVERED}),
     counted as ({entitlements.COUNT}),
     conversation as (
-        update conversations c set version = c.version + 1, last_turn_at = :now from held
+        update conversations c set version = c.version + 1 from held
         where c.id = held.conversation_id and c.user_id = :user_id
         returning c.version),
     session as (

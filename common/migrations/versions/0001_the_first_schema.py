@@ -375,7 +375,13 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_sessions")),
     )
     op.create_index(op.f("ix_sessions_conversation_id"), "sessions", ["conversation_id"], unique=False)
-    op.create_index(op.f("ix_sessions_last_activity_at"), "sessions", ["last_activity_at"], unique=False)
+    op.create_index(
+        "ix_sessions_unwrapped",
+        "sessions",
+        ["started_at"],
+        unique=False,
+        postgresql_where=sa.text("wrap_up in ('waiting', 'running')"),
+    )
     op.create_index(op.f("ix_sessions_user_id"), "sessions", ["user_id"], unique=False)
     op.create_index(
         "uq_sessions_open",
