@@ -488,13 +488,13 @@ class UsageCharge(Base):
 
     __tablename__ = "usage_charges"
     __table_args__ = (
+        ForeignKeyConstraint(["user_id", "tenant_id"], ["users.id", "users.tenant_id"], ondelete="CASCADE"),
         CheckConstraint("state in ('reserved', 'settled', 'expired')", name="state"),
-        Index(None, "tenant_id", "created_at"),
         Index("ix_usage_charges_reserved", "expires_at", postgresql_where=text("state = 'reserved'")),
     )
     id: Mapped[UUID] = primary_key()
-    user_id: Mapped[UUID] = owner()
-    tenant_id: Mapped[UUID] = cascade("tenants.id", index=False)
+    user_id: Mapped[UUID] = mapped_column(index=True)
+    tenant_id: Mapped[UUID]
     turn_id: Mapped[UUID | None] = mapped_column(ForeignKey("turns.id", ondelete="SET NULL"), index=True)
     session_id: Mapped[UUID | None] = mapped_column(
         ForeignKey("sessions.id", ondelete="SET NULL"), index=True

@@ -621,13 +621,13 @@ def upgrade() -> None:
             ondelete="SET NULL",
         ),
         sa.ForeignKeyConstraint(
-            ["tenant_id"], ["tenants.id"], name=op.f("fk_usage_charges_tenant_id_tenants"), ondelete="CASCADE"
-        ),
-        sa.ForeignKeyConstraint(
             ["turn_id"], ["turns.id"], name=op.f("fk_usage_charges_turn_id_turns"), ondelete="SET NULL"
         ),
         sa.ForeignKeyConstraint(
-            ["user_id"], ["users.id"], name=op.f("fk_usage_charges_user_id_users"), ondelete="CASCADE"
+            ["user_id", "tenant_id"],
+            ["users.id", "users.tenant_id"],
+            name=op.f("fk_usage_charges_user_id_tenant_id_users"),
+            ondelete="CASCADE",
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_usage_charges")),
     )
@@ -640,12 +640,6 @@ def upgrade() -> None:
         postgresql_where=sa.text("state = 'reserved'"),
     )
     op.create_index(op.f("ix_usage_charges_session_id"), "usage_charges", ["session_id"], unique=False)
-    op.create_index(
-        op.f("ix_usage_charges_tenant_id_created_at"),
-        "usage_charges",
-        ["tenant_id", "created_at"],
-        unique=False,
-    )
     op.create_index(op.f("ix_usage_charges_turn_id"), "usage_charges", ["turn_id"], unique=False)
     op.create_index(op.f("ix_usage_charges_user_id"), "usage_charges", ["user_id"], unique=False)
     op.create_table(
