@@ -19,13 +19,35 @@ from common.errors import Conflict, InvalidFields, NotFound
 from common.text import one_line
 from common.tools.types import Site
 
-# The session is locked with its conversation, so that it cannot end between here and the turn's first write. Whoever locks several rows
-# takes them in this order, or two transactions could wait for each other: conversation, session, turn, counters, event. "No key", so that
-# a row which refers to one of them can be written meanwhile.
-_STANDING = statement(
-    "conversation_id version remember session_id running_id running_until repeat_id repeat_status repeat_hash"
-    " repeat_until site_id site_name currency timezone data_as_of message_id message_text message_position plans",
+# The message that the turn id has, and for a request that replaces one, which of the conversation it is.
+_OWN = """
+        select id, text, position from messages
+        where user_id = :user_id and role = 'user' and conversation_id = c.id and turn_id = p.id
+        order by position desc limit 1"""
+_OWN_OR_REPLACED = """
+        select id, text, position from (
+            select id, text, position, superseded_at, turn_id = p.id and not :fresh as own,
+                   cast(id as text) = :replaces or exists (
+                       select 1 from turns t where t.user_id = :user_id and t.id = messages.turn_id
+                         and (t.client_turn_id = :replaces or starts_with(t.client_turn_id, :replaces || '~'))) as replaced
+            from messages
+            where user_id = :user_id and role = 'user' and conversation_id = c.id) x
+        where own or (superseded_at is null and (replaced or :regenerate))
+        order by own desc nulls last, replaced desc nulls last, position desc limit 1"""
+
+
+def _standing(message: str) -> sa.TextualSelect:
+    """What a turn finds, by one statement for each of the two. One for both would be planned anew at each turn, for 0.6 ms: a plan that
+    serves either reads the whole conversation.
+
+    The session is locked with its conversation, so that it cannot end between here and the turn's first write. Whoever locks several
+    rows takes them in this order, or two transactions could wait for each other: conversation, session, turn, counters, event. "No key",
+    so that a row which refers to one of them can be written meanwhile.
     """
+    return statement(
+        "conversation_id version remember session_id running_id running_until repeat_id repeat_status repeat_hash"
+        " repeat_until site_id site_name currency timezone data_as_of message_id message_text message_position plans",
+        f"""
     select c.id as conversation_id, c.version, c.remember, s.id as session_id,
            r.id as running_id, r.lease_until as running_until,
            p.id as repeat_id, p.status as repeat_status, p.body_hash as repeat_hash, p.lease_until as repeat_until,
@@ -49,19 +71,12 @@ _STANDING = statement(
         select * from sites
         where user_id = :user_id and id = coalesce(cast(:site_id as uuid), c.site_id, id)
         order by created_at, id limit 1) w on true
-    left join lateral (
-        select id, text, position from (
-            select id, text, position, superseded_at, turn_id = p.id and not :fresh as own,
-                   cast(id as text) = cast(:replaces as text) or exists (
-                       select 1 from turns t where t.user_id = :user_id and t.id = messages.turn_id
-                         and (t.client_turn_id = :replaces or starts_with(t.client_turn_id, :replaces || '~'))) as replaced
-            from messages
-            where user_id = :user_id and role = 'user' and conversation_id = c.id
-              and (turn_id = p.id or cast(:replaces as text) is not null)) x
-        where own or (superseded_at is null and (replaced or (:regenerate and cast(:replaces as text) is not null)))
-        order by own desc nulls last, replaced desc nulls last, position desc limit 1) m on true
-""",
-)
+    left join lateral ({message}) m on true
+    """,
+    )
+
+
+_OF_TURN, _OF_REPLACEMENT = _standing(_OWN), _standing(_OWN_OR_REPLACED)
 
 
 def begin_turn(
@@ -104,19 +119,17 @@ def begin_turn(
 
 
 def _read_standing(connection: Connection, account: Account, request: TurnRequest) -> Row[Any]:
-    return connection.execute(
-        _STANDING,
-        {
-            "user_id": account.user_id,
-            "conversation_id": request.conversation_id,
-            "client_id": request.client_id,
-            "client_turn_id": request.turn_id,
-            "site_id": request.site_id,
-            "regenerate": request.regenerate,
-            "replaces": request.replaces,
-            "fresh": _is_fresh(request),
-        },
-    ).one()
+    found = {
+        "user_id": account.user_id,
+        "conversation_id": request.conversation_id,
+        "client_id": request.client_id,
+        "client_turn_id": request.turn_id,
+        "site_id": request.site_id,
+    }
+    if request.replaces is None:
+        return connection.execute(_OF_TURN, found).one()
+    which = {"regenerate": request.regenerate, "replaces": request.replaces, "fresh": _is_fresh(request)}
+    return connection.execute(_OF_REPLACEMENT, {**found, **which}).one()
 
 
 def _is_fresh(request: TurnRequest) -> bool:
