@@ -143,6 +143,7 @@ def _cloud_sql(config: Settings, name: str, startup: dict[str, str]) -> Any:
             ip_type="private",
             application_name=name,
             startup_params=startup,
+            ssl_context=False,  # the connector's socket speaks TLS; pg8000 would ask for another inside
         )
         return driver.adopt(made)
 

@@ -7,9 +7,10 @@ sent, so that a value which cannot be encoded leaves nothing half said. Only `db
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
-import re
+import socket
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,8 @@ PREPARED = 100
 """How many prepared statements a connection keeps on the server."""
 
 _UNANSWERED = ("SAVEPOINT ", "RELEASE SAVEPOINT ")
+# Where pg8000 has a word of its own: the server does not refuse the commit of a transaction that has failed, it rolls back.
+_ROLLED_BACK = {"C": "25P02", "M": "the transaction had failed and was rolled back"}
 _NONE = b"\0\0"  # of the types, formats and result formats that may be listed: all is text
 _NULL = b"\xff\xff\xff\xff"
 
@@ -48,23 +51,16 @@ class Cursor(dbapi.Cursor):  # type: ignore[misc]
             raise dbapi.InterfaceError("Cursor closed")
         self._c.begin()
         if args or stream is not None:
-            statement = _numbered(operation) if args else operation
-            self._context = self._c.execute_unnamed(statement, args, stream=stream)
+            self._context = self._c.execute_unnamed(_numbered(operation), args, stream=stream)
         else:
             self._context = self._c.execute_simple(operation)
         rows = self._context.rows
         self._row_iter = None if rows is None else iter(rows)
 
 
-_PLACEHOLDER = re.compile("%[s%]")
-
-
 @functools.lru_cache(maxsize=500)
 def _numbered(operation: str) -> str:
-    """The statement with $1, $2 … for each %s. Every other % is doubled, also in quotes: SQLAlchemy looks at no SQL either. pg8000 looks
-    at each character, which takes a millisecond a statement."""
-    numbers = itertools.count(1)
-    return _PLACEHOLDER.sub(lambda found: f"${next(numbers)}" if found[0] == "%s" else "%", operation)
+    return str(dbapi.convert_paramstyle("format", operation, ())[0])
 
 
 class Connection(dbapi.Connection):  # type: ignore[misc]
@@ -76,6 +72,7 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
     names: Iterator[int]
     received: bytearray
     at: int
+    _usock: socket.socket | None
 
     def cursor(self) -> Cursor:
         """A cursor of ours."""
@@ -89,14 +86,18 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
 
     def later(self, statement: str, values: Sequence[Any]) -> None:
         """Send `statement` (its parameters as $1, $2 …) with the next one. Its rows are dropped. That next one raises its error, and
-        has then had no effect itself, for the transaction has failed."""
+        has then had no effect itself, for the transaction has failed. Outside a transaction nothing waits: it would meet the next user."""
         self.begin()
-        self.waiting.append(self._extended(statement, values))
+        request = self._extended(statement, values)
+        if self._in_transaction:
+            self.waiting.append(request)
+        else:
+            self._exchange(request)
 
     def execute_simple(self, statement: str) -> Any:
         """A statement without parameters."""
         request = _simple(statement)
-        if statement.startswith(_UNANSWERED):
+        if statement.startswith(_UNANSWERED) and self._in_transaction:
             self.waiting.append(request)
             return request.context
         return self._exchange(request)
@@ -114,6 +115,17 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
             self._transaction_status = core.IDLE
             return core.Context(statement)
         return self._exchange(self._extended(statement, vals)) if vals else self.execute_simple(statement)
+
+    def close(self) -> None:
+        """Close, also under a thread that still reads. It is woken first: a read that goes on where the descriptor has been given to
+        the next connection takes that one's bytes (TLS reads a record in two)."""
+        opened: socket.socket | None = self._usock
+        if opened is None:
+            raise dbapi.InterfaceError("connection is closed")
+        self._usock = self._sock = None
+        with contextlib.closing(opened), contextlib.suppress(OSError):
+            opened.sendall(core.TERMINATE_MSG)
+            socket.socket.shutdown(opened, socket.SHUT_RDWR)  # TLS's own would drop what the reader stands in
 
     def handle_messages(self, context: Any) -> None:
         """Read up to the next ReadyForQuery. Raises the server's error then."""
@@ -147,8 +159,9 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
 
     def _receive(self) -> None:
         """More of the answer, in as large pieces as it comes: pg8000 reads each message in two."""
+        opened = self._usock
         try:
-            more = self._usock.recv(65536)
+            more = opened.recv(65536) if opened is not None else b""
         except OSError as exc:
             raise dbapi.InterfaceError("network error") from exc
         if not more:
@@ -193,10 +206,11 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
         """The answer to `request`, after what waited for it. Raises the first error of any of them, when all answers are read."""
         requests = [*self.waiting, request]
         self.waiting.clear()
-        if self._usock is None:
+        opened = self._usock
+        if opened is None:
             raise dbapi.InterfaceError("connection is closed")
         try:
-            self._usock.sendall(b"".join([one.messages for one in requests]))
+            opened.sendall(b"".join([one.messages for one in requests]))
         except OSError as exc:
             raise dbapi.InterfaceError("network error") from exc
         errors = [error for one in requests if (error := self._read(one))]
@@ -213,7 +227,10 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
                 raise  # not of the server's: nothing more will come
             if request.prepares:
                 self.stale.append(request.prepares)
-            return error  # type: ignore[no-any-return]
+            refused: BaseException = error
+            if isinstance(error, dbapi.InterfaceError):
+                refused = dbapi.DatabaseError(_ROLLED_BACK)
+            return refused
         if request.prepares:
             self.prepared[context.statement] = _Prepared(
                 request.prepares, context.columns, context.input_funcs

@@ -13,8 +13,8 @@ import os
 
 def main() -> None:
     """Make the application, then serve it until the process is told to end."""
-    # An import makes next to no garbage, and the collector looks for it again and again: a quarter of the time until an instance
-    # listens. What is frozen is not looked at again, neither here nor in the worker, which shares these pages as long as none writes.
+    # An import makes next to no garbage, and the collector looks for it again and again. What is frozen it leaves alone, here and in the
+    # worker, which shares these pages as long as neither writes.
     gc.disable()
     from functions_framework import create_app
     from functions_framework._http import create_server

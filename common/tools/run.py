@@ -115,6 +115,7 @@ class _Running:
     def __init__(self) -> None:
         self.outcome: _Result | str = "The tool failed."
         self.connection: Connection | None = None
+        self.late = False
 
 
 def _within_time(
@@ -128,6 +129,10 @@ def _within_time(
     def read() -> ToolOutput:
         with open_transaction() as connection:
             running.connection = connection
+            if (
+                running.late
+            ):  # without its connection it looks like one whose database went away, which is tried again
+                raise ToolMistake("The tool's time is up.")
             _limit(connection, tool.timeout_seconds)
             scoped = context(connection=connection)
             scoped.staged.clear()  # what a try staged that lost its connection
@@ -150,6 +155,7 @@ def _within_time(
     thread.start()
     thread.join(tool.timeout_seconds)
     if thread.is_alive():
+        running.late = True
         log.write("tool took too long", severity="WARNING", tool_name=tool.name)
         if running.connection is not None:
             with contextlib.suppress(Exception):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from typing import Any
 
 import pytest
@@ -9,7 +11,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from common import driver
-from common.db import in_user_transaction, set_local, transaction, user_transaction
+from common.db import error_name, in_user_transaction, set_local, set_user, transaction, user_transaction
+from common.errors import Unavailable
 from tests.conftest import Database, Person, add_person
 
 
@@ -143,3 +146,77 @@ def test_an_answer_of_many_pieces_is_read_whole(database: Database) -> None:
             sa.text("select generate_series(1, cast(:n as int))"), {"n": 50_000}
         ).scalars()
         assert sum(rows) == 50_000 * 50_001 // 2
+
+
+def test_a_percent_sign_in_quotes_is_no_placeholder(database: Database) -> None:
+    with transaction("app", source=database.engine("app", 1)) as connection:
+        statement = sa.text("select 'a%s %', cast(:n as int)")
+        assert tuple(connection.execute(statement, {"n": 7}).one()) == ("a%s %", 7)
+
+
+def test_what_waits_outside_a_transaction_does_not_wait_for_the_next_user(
+    database: Database, person: Person
+) -> None:
+    engine = database.engine("app", 1)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        set_user(connection, person.user_id)
+        mine = opened(connection)
+        assert not mine.waiting
+        with pytest.raises(sa.exc.DBAPIError, match="25P01"):
+            connection.exec_driver_sql("SAVEPOINT nowhere")
+    with transaction("app", source=engine) as connection:
+        assert opened(connection) is mine
+        assert connection.scalar(sa.text("select count(*) from sites")) == 0
+
+
+def test_the_commit_of_a_failed_transaction_is_refused_and_costs_no_connection(
+    database: Database, person: Person
+) -> None:
+    engine = database.engine("app", 2)
+    with transaction("app", source=engine) as other:
+        kept = opened(other)
+
+    def work(connection: Connection) -> None:
+        tries.append(connection)
+        with contextlib.suppress(sa.exc.DBAPIError):
+            connection.execute(sa.text("select 1 / cast(:n as int)"), {"n": 0})
+
+    tries: list[Connection] = []
+    with pytest.raises(sa.exc.DBAPIError) as caught:
+        in_user_transaction(person.user_id, work, source=engine)
+    assert error_name(caught.value) == "25P02"
+    assert len(tries) == 1
+    with transaction("app", source=engine) as other:
+        assert opened(other) is kept
+
+
+def test_whoever_reads_is_woken_when_another_thread_closes_the_connection(database: Database) -> None:
+    engine = database.engine("app", 1)
+    said: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            with transaction("app", source=engine) as connection:
+                taken.append(connection)
+                asking.set()
+                connection.execute(sa.text("select pg_sleep(25), cast(:n as int)"), {"n": 1})
+        except Exception as exc:
+            said.append(exc)
+
+    taken: list[Connection] = []
+    asking = threading.Event()
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    assert asking.wait(20)
+    _wait_until_it_sleeps(database)
+    taken[0].invalidate()
+    reader.join(15)
+    assert [type(error) for error in said] == [Unavailable]
+
+
+def _wait_until_it_sleeps(database: Database) -> None:
+    sleeping = (
+        "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()"
+    )
+    while not database.scalar(sleeping):
+        pass
