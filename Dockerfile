@@ -23,4 +23,4 @@ ENV PATH=/venv/bin:$PATH PYTHONPATH=/app PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTEC
 ENV FUNCTION_SOURCE=functions/chat/main.py FUNCTION_TARGET=main
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin memberintel
 USER 10001
-CMD ["functions-framework"]
+CMD ["python", "-m", "functions.serve"]

@@ -1,4 +1,4 @@
-"""`chat` as an instance runs it: under functions-framework's own command and server, on a database of its own, with a stub for a model."""
+"""`chat` as an instance runs it: under the image's own command, on a database of its own, with a stub for a model."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def place(model: str, customers: int = 1) -> Iterator[Place]:
                 "FUNCTION_TARGET": "main",
                 "FUNCTION_SOURCE": "functions/chat/main.py",
                 "K_SERVICE": "chat",
+                "HOST": "127.0.0.1",
                 "THREADS": str(THREADS),
                 "ANTHROPIC_API_KEY": "sk-none",
                 "ANTHROPIC_BASE_URL": model,
@@ -85,7 +86,7 @@ class Instance:
 def instance(where: Place, model: str = "") -> Iterator[Instance]:
     """A fresh instance, until the block ends; with another `model` than the place's, if one is given."""
     port = free_port()
-    command = [str(Path(sys.executable).parent / "functions-framework"), "--host", "127.0.0.1"]
+    command = [sys.executable, "-m", "functions.serve"]
     environment = {**where.environment, "PORT": str(port)} | ({"ANTHROPIC_BASE_URL": model} if model else {})
     with subprocess.Popen(command, cwd=package.ROOT, env=environment, stdout=subprocess.DEVNULL) as process:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -20,6 +20,7 @@ from common.accounts import Account, Tier
 from common.config import Settings
 from common.errors import LimitReached, Unavailable
 from common.llm.types import Stop
+from common.text import to_json
 
 RESERVATION_LASTS = timedelta(minutes=10)
 NO_LIMIT = Decimal(10**9)
@@ -80,14 +81,23 @@ def uncount_wrap_up(now: datetime) -> Count:
 
 @dataclass(frozen=True)
 class Charge:
-    """A model call about to be made, with its reservation. Where the process dies, the reservation expires as *estimated*."""
+    """A model call about to be made, with its reservation. Where the process dies, the reservation expires as *estimated*.
+
+    A reservation may cover several `calls`. The first has its row from the start, the others, which reserve nothing themselves, get
+    theirs when all are settled together.
+    """
 
     kind: str
     provider: str
     model: str
     reserved_usd: Decimal
     reserved_at: datetime
+    calls: int = 1
     id: uuid.UUID = field(default_factory=uuid.uuid4)
+
+    def covering(self, calls: int) -> Charge:
+        """The same with room for `calls` calls; with 0, covered by an earlier reservation."""
+        return replace(self, reserved_usd=calls * self.reserved_usd, calls=calls)
 
     def reserved(self, account: Account, *, share: Decimal = Decimal(1)) -> Count:
         """The worst case of the call, within `share` of the tenant's money."""
@@ -97,6 +107,10 @@ class Charge:
     def given_back(self, stop: Stop) -> Count:
         """The difference between the worst case and what was used, in the month in which it was reserved."""
         return Count("cost_usd", month_of(self.reserved_at), stop.cost_usd - self.reserved_usd, NO_LIMIT)
+
+
+Ended = tuple[Charge, Stop]
+"""A call that was made, and what the provider reported."""
 
 
 # A counter rises only while it stays within its limit; the row's lock makes that hold for any number of writers at once.
@@ -129,12 +143,23 @@ SETTLE = """
         input_tokens = :stop_input, output_tokens = :stop_output, cache_read_tokens = :stop_cache_read,
         cache_write_tokens = :stop_cache_write, settled_at = :settled_at
     where id = :settled_id and user_id = :user_id and state <> 'settled'
-    returning id
+    returning id, user_id, tenant_id, turn_id, session_id, expires_at
 """
 
+# The calls that the reservation of `settled` covered beside the first.
+COVERED = """
+    insert into usage_charges (id, user_id, tenant_id, turn_id, session_id, kind, provider, model, state, reserved_usd, cost_usd,
+                               input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, created_at, expires_at, settled_at)
+    select c.id, s.user_id, s.tenant_id, s.turn_id, s.session_id, c.kind, c.provider, c.model, 'settled', 0, c.cost_usd,
+           c.input, c.output, c.cache_read, c.cache_write, c.began_at, s.expires_at, :settled_at
+    from settled s, jsonb_to_recordset(cast(:covered as jsonb)) as c(
+        id uuid, kind text, provider text, model text, cost_usd numeric, input int, output int, cache_read int, cache_write int,
+        began_at timestamptz)
+"""
 
 _SETTLE_AND_RESERVE = sa.text(
-    f"with settled as ({SETTLE}), charged as ({RESERVE}), counted as ({COUNT}) select counter from counted"
+    f"""with settled as ({SETTLE}), covered as ({COVERED}), charged as ({RESERVE}), counted as ({COUNT})
+        select counter from counted"""
 )
 
 
@@ -184,6 +209,32 @@ def settling(charge: Charge, stop: Stop, now: datetime) -> dict[str, Any]:
         "stop_cache_write": stop.usage.cache_write_tokens,
         "settled_at": now,
     }
+
+
+def settling_all(ended: Sequence[Ended], now: datetime) -> dict[str, Any]:
+    """The parameters of `SETTLE` and `COVERED`: the calls of one reservation, in order."""
+    (first, stop), *others = ended
+    covered = [
+        {
+            "id": str(charge.id),
+            "kind": charge.kind,
+            "provider": stop.provider,
+            "model": stop.model,
+            "cost_usd": str(stop.cost_usd),
+            "input": stop.usage.input_tokens,
+            "output": stop.usage.output_tokens,
+            "cache_read": stop.usage.cache_read_tokens,
+            "cache_write": stop.usage.cache_write_tokens,
+            "began_at": charge.reserved_at.isoformat(),
+        }
+        for charge, stop in others
+    ]
+    return {**settling(first, stop, now), "covered": to_json(covered)}
+
+
+def given_back(ended: Sequence[Ended]) -> list[Count]:
+    """What the calls of one reservation did not use of it."""
+    return [charge.given_back(stop) for charge, stop in ended]
 
 
 def check_counted(counted: Collection[str], counts: Sequence[Count], now: datetime) -> None:
@@ -272,23 +323,22 @@ def settle_and_reserve(
     connection: Connection,
     *,
     account: Account,
-    settled: tuple[Charge, Stop],
+    settled: Sequence[Ended],
     next_charge: Charge,
     turn_id: uuid.UUID | None,
     session_id: uuid.UUID | None,
     now: datetime,
 ) -> None:
-    """Settle one call and reserve the next in one statement. Raises LimitReached when the next is not covered; the caller then
-    settles the first with the turn's end."""
-    charge, stop = settled
-    counts = [charge.given_back(stop), next_charge.reserved(account)]
+    """Settle the calls of one reservation and reserve the next in one statement. Raises LimitReached when the next is not covered; the
+    caller then settles the others with the turn's end."""
+    counts = [*given_back(settled), next_charge.reserved(account)]
     counted = connection.execute(
         _SETTLE_AND_RESERVE,
         {
             "user_id": account.user_id,
             "turn_id": turn_id,
             "session_id": session_id,
-            **settling(charge, stop, now),
+            **settling_all(settled, now),
             **reserving(next_charge),
             **counting(account, counts),
         },

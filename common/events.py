@@ -209,11 +209,11 @@ def receive_push(body: dict[str, Any], consumer: Callable[[Event], str]) -> dict
 
 
 def lock_event(connection: Connection, event: Event) -> Row[Any] | None:
-    """The row of `event`, locked, and the transaction scoped to its user; None when there is no such row."""
+    """The row of `event`, locked, and the transaction scoped to its user; None when there is no such row. The payload, which may be large,
+    stays in the database, where the effect reads it."""
     row = connection.execute(
         sa.text("""
-            select id, user_id, conversation_id, type, version, payload, deliver_after, attempts, postponements, dead_at,
-                   created_at
+            select id, user_id, conversation_id, deliver_after, dead_at, payload->>'trigger' as trigger
             from outbox_events where id = :id and type = :type for update
         """),
         {"id": event.id, "type": event.type},

@@ -89,8 +89,8 @@ def end_if_over(connection: Connection, event: Event, *, now: datetime) -> Ended
         if running_until := _running_until(connection, told.user_id, session_id, now):
             _arm_again(connection, event, running_until)
             return "running"
-        _write_end(connection, told.user_id, session_id, row.payload["trigger"], now)
-    return EndedSession(session_id, told.user_id, row.payload["trigger"])
+        _write_end(connection, told.user_id, session_id, row.trigger, now)
+    return EndedSession(session_id, told.user_id, row.trigger)
 
 
 def _running_until(

@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -22,9 +23,9 @@ class Peer(Protocol):
         """Play one turn in it."""
 
 
-def serve(peer: Peer) -> None:
+def serve(peer: Peer, rest: Callable[[], object] = lambda: None) -> None:
     """Do what comes in, until there is no more: {"prepare": n} or {"turns": [numbers]}, answered by the seconds of wall time and of CPU
-    of each turn."""
+    of each turn, or {"rest": true} for what `rest` does between turns and no measurement covers."""
     answers = os.fdopen(os.dup(1), "w")
     sys.stdout = sys.stderr  # what a library prints is no answer
     print(json.dumps({}), file=answers, flush=True)
@@ -33,6 +34,8 @@ def serve(peer: Peer) -> None:
         wall, cpu = [], []
         if "prepare" in asked:
             peer.prepare(asked["prepare"])
+        if "rest" in asked:
+            rest()
         for number in asked.get("turns", ()):
             started, used = time.perf_counter(), time.process_time()
             peer.turn(number)

@@ -1,6 +1,6 @@
-"""Ours, in a process of its own like the peers: an Advisor's turn, and then what the outbox's consumer writes of it.
+"""Ours, in a process of its own like the peers: an Advisor's turn, and as "whole" also what the outbox's consumer writes of it.
 
-python -m benchmarks.peers.with_ours URL SUPERUSER_URL
+python -m benchmarks.peers.with_ours URL SUPERUSER_URL turn|whole
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ class OursWithConsumer(Ours):
 
 
 if __name__ == "__main__":
-    ours = OursWithConsumer(sys.argv[1], sa.create_engine(sys.argv[2]))
+    url, superuser, how = sys.argv[1:]
+    ours = {"turn": Ours, "whole": OursWithConsumer}[how](url, sa.create_engine(superuser))
     with free_of_cost(ours.publisher):
-        serve(ours)
+        serve(ours, rest=ours.consume)

@@ -17,7 +17,7 @@ from common.advisor import prompts
 from common.advisor.events import StepFinished, StepStarted, TurnEvent
 from common.config import Settings
 from common.conversations import BegunTurn
-from common.entitlements import Charge
+from common.entitlements import Charge, Ended
 from common.llm import call as llm
 from common.llm.types import (
     Message,
@@ -62,8 +62,8 @@ def reserve_for(
 
 
 class Answering:
-    """A turn that is being answered: what it has said, fetched and spent so far. One charge is open at any time; `must_stop` is asked
-    wherever the turn can end cleanly."""
+    """A turn that is being answered: what it has said, fetched and spent so far. One reservation is open at any time; `charge` is
+    of the call that runs or ran last. `must_stop` is asked wherever the turn can end cleanly."""
 
     def __init__(
         self,
@@ -84,6 +84,7 @@ class Answering:
         self.calls: list[dict[str, Any]] = []
         self.usage = Usage()
         self.charge = charge
+        self._ended: list[Ended] = []
         self.stop = Stop("end", charge.model, charge.provider)
         self.first_token_at: float | None = None
         self.remembering = NOTHING_TO_REMEMBER
@@ -222,15 +223,26 @@ class Answering:
         )
         log.emit("llm_cost_usd", cost_usd=float(stop.cost_usd), task=self.charge.kind, model=stop.model)
 
+    def unsettled(self) -> list[Ended]:
+        """The calls of the open reservation."""
+        return [*self._ended, (self.charge, self.stop)]
+
     def reserve_next(self, task: Task) -> None:
-        """Settle the call that ended and reserve the next. Raises LimitReached."""
+        """Go on to the next call: where the reservation does not cover it, settle those that it did and reserve this one. Raises
+        LimitReached."""
         now = self._clock()
         account = self._begun.account
         following = reserve_for(task, account, self._config, prompt_tokens=self._prompt_tokens, now=now)
+        ended = self.unsettled()
+        reservation, _ = ended[0]
+        if len(ended) < reservation.calls:
+            self._ended = ended
+            self._call(following.covering(0))
+            return
         write = partial(
             entitlements.settle_and_reserve,
             account=account,
-            settled=(self.charge, self.stop),
+            settled=ended,
             next_charge=following,
             turn_id=self._begun.turn_id,
             session_id=self._begun.session_id,
@@ -241,5 +253,9 @@ class Answering:
         except sa.exc.DBAPIError as exc:
             if not db.is_duplicate(exc):  # it is there: the commit's acknowledgement was lost, not the commit
                 raise
-        self.charge = following
-        self.stop = Stop("end", following.model, following.provider)
+        self._ended = []
+        self._call(following)
+
+    def _call(self, charge: Charge) -> None:
+        self.charge = charge
+        self.stop = Stop("end", charge.model, charge.provider)

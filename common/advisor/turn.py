@@ -24,7 +24,7 @@ from common.auth import Identity
 from common.config import Settings
 from common.conversations import BegunTurn, FinishedTurn, Replay, TurnRequest, TurnStatus
 from common.entitlements import Charge
-from common.errors import AppError, Conflict, ModelUnavailable
+from common.errors import AppError, Conflict, LimitReached, ModelUnavailable
 from common.knowledge.citations import cited
 from common.knowledge.embeddings import embedder
 from common.knowledge.retrieval_log import log_retrieval
@@ -40,6 +40,8 @@ from common.turns.finish import finish_turn
 from common.warehouse.schemas import STREAM_TOPIC
 
 ADVISOR_TOOLS = ("query_kpi_trend", "query_site_data", "recall_prior_tool_result", "update_customer_brain")
+USUAL_CALLS = 2
+"""One that asks for a tool, and one that answers. Reserved together, they are settled with the answer, and need no commit in between."""
 # What the prompt quotes, and the model must not write back as if the customer had said it.
 QUOTED_SECTIONS = ("heartbeat", "wrap_ups", "previously_fetched", "knowledge")
 
@@ -60,14 +62,26 @@ class ModelInterrupted(ModelUnavailable):
 def begin(
     identity: Identity, request: TurnRequest, *, config: Settings, now: datetime
 ) -> tuple[BegunTurn, Charge] | Replay:
-    """Commit the customer's message and the reservation of the first call. Raises the errors of `begin_turn`, and
-    Unavailable once the deployment has spent its daily limit."""
+    """Commit the customer's message and a reservation: for the calls of a usual turn, or where the entitlement has no room for them, for
+    the first. Raises the errors of `begin_turn`, and Unavailable once the deployment has spent its daily limit."""
+    try:
+        return _begin(identity, request, USUAL_CALLS, config, now)
+    except LimitReached as exc:
+        if exc.extra["limit"] != "cost_usd":
+            raise
+    return _begin(identity, request, 1, config, now)
 
+
+def _begin(
+    identity: Identity, request: TurnRequest, calls: int, config: Settings, now: datetime
+) -> tuple[BegunTurn, Charge] | Replay:
     def work() -> tuple[BegunTurn, Charge] | Replay:
         with db.transaction("app") as connection:
             account = accounts.enter(connection, identity, config, now)
             entitlements.check_spend_stop(connection, config, now)
-            charge = reserve_for("chat", account, config, prompt_tokens=MAX_PROMPT_TOKENS, now=now)
+            charge = reserve_for("chat", account, config, prompt_tokens=MAX_PROMPT_TOKENS, now=now).covering(
+                calls
+            )
             begun = begin_turn(
                 connection,
                 account,
@@ -239,7 +253,7 @@ class _Turn:
                 connection,
                 self.begun,
                 finished,
-                settled=(self.answering.charge, self.answering.stop),
+                settled=self.answering.unsettled(),
                 now=now,
                 quiet=timedelta(minutes=self.config.quiet_minutes),
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,9 +12,8 @@ from sqlalchemy import Connection
 
 from common import entitlements
 from common.conversations import LEASE, BegunTurn, FinishedTurn, LeaseLost, session_end
-from common.entitlements import Charge
+from common.entitlements import Ended
 from common.events import Event
-from common.llm.types import Stop
 from common.text import to_json
 
 
@@ -48,6 +48,7 @@ _FINISH = sa.text(f"""
         where turns.id = :turn_id and turns.user_id = :user_id and lease = :lease and status = 'running'
         returning conversation_id, session_id),
     settled as ({entitlements.SETTLE}),
+    covered as ({entitlements.COVERED}),
     counted as ({entitlements.COUNT}),
     conversation as (
         update conversations c set version = c.version + 1, last_turn_at = :now from held
@@ -92,16 +93,15 @@ def finish_turn(
     begun: BegunTurn,
     finished: FinishedTurn,
     *,
-    settled: tuple[Charge, Stop],
+    settled: Sequence[Ended],
     now: datetime,
     quiet: timedelta,
 ) -> list[Event]:
-    """Write all that a turn made. Returns the events to publish after the commit: its tool results, and the session's end if the
-    client asked for it.
+    """Write all that a turn made, and settle the calls of its open reservation. Returns the events to publish after the commit: its tool
+    results, and the session's end if the client asked for it.
 
     Raises LeaseLost, and then the caller's transaction must roll back.
     """
-    charge, stop = settled
     event_id = uuid.uuid4() if finished.tool_results else None
     # A turn that failed will be sent again, and then ends the session.
     ends = begun.end_session and finished.status != "failed"
@@ -130,8 +130,8 @@ def finish_turn(
             "results": to_json(_results_payload(begun, finished)),
             "has_results": event_id is not None,
             **session_end(begun, due, trigger),
-            **entitlements.settling(charge, stop, now),
-            **entitlements.counting(begun.account, [charge.given_back(stop)]),
+            **entitlements.settling_all(settled, now),
+            **entitlements.counting(begun.account, entitlements.given_back(settled)),
             "now": now,
         },
     ).one()

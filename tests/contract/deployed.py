@@ -85,23 +85,24 @@ def deployed(name: str, folder: Path, environment: dict[str, str]) -> Iterator[D
     given = {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
+        "HOST": "127.0.0.1",
         "PORT": str(port),
         "FUNCTION_TARGET": "main",
         **environment,
     }
     if name in package.FUNCTIONS:
-        source, python = folder / name, sys.executable
+        source, command = folder / name, [sys.executable, "-m", "functions_framework"]
         shutil.unpack_archive(package.archive(name, folder / "archives"), source)
         # Neither the repository nor what is pinned for a laptop may be what makes it run.
         clean = image.hide(folder / "clean", "local", "functions", "evals", "tests", *image.LOCAL_MODULES)
         given["PYTHONPATH"] = str(clean)
     else:
         made = image.shared()
-        source, python = made.app, str(made.root / "venv/bin/python")
+        source, command = made.app, [str(made.root / "venv/bin/python"), *made.command[1:]]
         given = {**made.environment, **given, "FUNCTION_SOURCE": f"functions/{name}/main.py"}
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
-            [python, "-m", "functions_framework", "--host", "127.0.0.1"],
+            command,
             cwd=source, env=given, stdout=log, stderr=subprocess.STDOUT,
         )  # fmt: skip
         running = Deployed(port, process, folder / f"{name}.log")

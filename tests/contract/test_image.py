@@ -63,7 +63,8 @@ def test_every_module_is_compiled_and_is_not_looked_at_again(made: Image) -> Non
 def test_it_runs_the_framework_as_nobody_in_particular(made: Image) -> None:
     users = [rest for word, rest in image.instructions() if word == "USER"]
     assert users == ["10001"]
-    assert made.command == ["functions-framework"]
+    assert made.command == ["python", "-m", "functions.serve"]
+    assert (made.app / "functions/serve.py").is_file()
     assert made.environment["FUNCTION_TARGET"] == "main"
     for source in [made.environment["FUNCTION_SOURCE"], *services()]:
         assert (made.app / source).is_file()

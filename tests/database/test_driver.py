@@ -168,6 +168,12 @@ def test_an_answer_of_many_pieces_is_read_whole(database: Database) -> None:
         assert sum(rows) == 50_000 * 50_001 // 2
 
 
+def test_a_percent_sign_in_quotes_is_no_placeholder(database: Database) -> None:
+    with transaction("app", source=database.engine("app", 1)) as connection:
+        statement = sa.text("select 'a%s %', cast(:n as int)")
+        assert tuple(connection.execute(statement, {"n": 7}).one()) == ("a%s %", 7)
+
+
 def test_what_waits_outside_a_transaction_does_not_wait_for_the_next_user(
     database: Database, person: Person
 ) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from common.db import user_transaction
 from common.errors import AppError
@@ -319,6 +320,28 @@ def test_repeated_rows_count_once_and_the_last_word_wins(importing: Import, tmp_
     report = importing(members_file(tmp_path / "m.csv", *rows))[0]
     assert counts(report) == (3, 1, 1, 1, 0)
     assert importing.rows("name", "members") == [("Anna A",)]
+
+
+def test_an_analysis_that_saw_no_row_of_a_running_import_does_not_mislead_it(
+    importing: Import, tmp_path: Path, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As autovacuum's does, in the middle of a file: it takes the table for empty, and every index for as good as any other."""
+    monkeypatch.setattr(run, "_BATCH", 100)
+    owner = database.engine("owner")
+    counted = sa.text("select reltuples from pg_class where oid = cast('members' as regclass)")
+    seen: list[float] = []
+
+    def progress(_file: object, read: int) -> None:
+        if read == 301:
+            with owner.begin() as connection:
+                connection.execute(sa.text("analyze members"))
+                seen.append(connection.scalar(counted))
+
+    rows = [f"{n},p{n}@x.example,Somebody,2026-05-01" for n in range(1000)]
+    assert counts(importing(members_file(tmp_path / "m.csv", *rows), progress=progress)[0])[1] == 1000
+    assert seen == [0], "the state that misleads"
+    with owner.connect() as connection:
+        assert connection.scalar(counted) > 0
 
 
 def test_batches_make_no_difference(

@@ -70,7 +70,7 @@ def answer_to(question: str) -> str:
 
 
 class Chat:
-    """`chat` under functions-framework's command and server, at an address that outlives its process."""
+    """`chat` under the image's command, at an address that outlives its process."""
 
     def __init__(self, environment: dict[str, str], folder: Path) -> None:
         self.port = free_port()
@@ -80,6 +80,7 @@ class Chat:
             "PYTHONPATH": str(ROOT),
             "FUNCTION_TARGET": "main",
             "FUNCTION_SOURCE": "functions/chat/main.py",
+            "HOST": "127.0.0.1",
             "PORT": str(self.port),
             "THREADS": "16",
             **environment,
@@ -87,7 +88,7 @@ class Chat:
 
     def start(self) -> None:
         """Start it and wait until it listens."""
-        command = [str(Path(sys.executable).parent / "functions-framework"), "--host", "127.0.0.1"]
+        command = [sys.executable, "-m", "functions.serve"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, env=self._environment, stdout=log, stderr=log, start_new_session=True

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from common import clock, entitlements
-from common.advisor import answering
+from common.advisor import answering, turn
 from common.config import settings
 from common.entitlements import LIMITS
 from common.llm import call as llm
@@ -53,14 +53,14 @@ def charges(system: System) -> list[Any]:
     return system.database.rows("select * from usage_charges order by created_at, id")
 
 
-def worst_turn(monkeypatch: pytest.MonkeyPatch, system: System) -> Decimal:
-    """What one turn of a Pro user reserves."""
+def worst_call(monkeypatch: pytest.MonkeyPatch, system: System) -> Decimal:
+    """What one call of a Pro user's turn reserves: a usual turn has two, reserved together."""
     play(monkeypatch, ANSWERED)
     assert system.chat("Hello").status_code == 200
     reserved: Decimal = charges(system)[0].reserved_usd
     for table in ("conversations", "usage_charges", "usage_counters"):
         system.database.run(f"delete from {table}")
-    return reserved
+    return reserved / turn.USUAL_CALLS
 
 
 def at_once(system: System, count: int) -> list[Any]:
@@ -96,7 +96,7 @@ def test_fifty_turns_at_once_never_go_over_the_days_turns(
 def test_fifty_turns_at_once_never_spend_more_than_the_months_money(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worst = worst_turn(monkeypatch, system)
+    worst = worst_call(monkeypatch, system)
     limit(monkeypatch, "pro", cost_usd=worst * Decimal("7.5"))
     most: list[Decimal] = []
     play(monkeypatch, [lambda: most.append(used(system, "cost_usd")), *ANSWERED])
@@ -115,7 +115,7 @@ def test_fifty_turns_at_once_never_spend_more_than_the_months_money(
 def test_a_conversation_whose_money_ends_mid_turn_keeps_what_was_said(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worst = worst_turn(monkeypatch, system)
+    worst = worst_call(monkeypatch, system)
     load_small_site(system.database, system.owner)
     limit(monkeypatch, "pro", cost_usd=worst + Decimal("0.0001"))
     call = ToolCall("c1", "query_site_data", {"target": "memberships"})
@@ -125,6 +125,48 @@ def test_a_conversation_whose_money_ends_mid_turn_keeps_what_was_said(
     assert answer["text"] == "Let me look."
     (charge,) = charges(system)
     assert charge.state == "settled"
+
+
+def test_a_usual_turns_two_calls_are_reserved_together_and_a_third_by_itself(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worst = worst_call(monkeypatch, system)
+    load_small_site(system.database, system.owner)
+    seen: list[list[tuple[str, Decimal]]] = []
+
+    def look() -> None:
+        seen.append(sorted((row.state, round(row.reserved_usd / worst, 3)) for row in charges(system)))
+
+    call = ToolCall("c1", "query_site_data", {"target": "memberships"})
+    asks = [look, call, Stop("tool_use", "", "claude", USED)]
+    play(monkeypatch, asks, asks, [look, *ANSWERED])
+    assert system.chat("And what would you do about my plans?").json["status"] == "complete"
+    assert seen == [
+        [("reserved", 2)],
+        [("reserved", 2)],
+        [("reserved", 1), ("settled", 0), ("settled", 2)],
+    ]
+    each = prices.cost_usd(SONNET, USED)
+    assert [(row.state, row.cost_usd) for row in charges(system)] == [("settled", each)] * 3
+    assert abs(used(system, "cost_usd") - 3 * each) < Decimal("0.000003")
+
+
+def test_money_for_one_call_still_begins_a_turn(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    worst = worst_call(monkeypatch, system)
+    load_small_site(system.database, system.owner)
+    limit(monkeypatch, "pro", cost_usd=worst * Decimal("1.5"))
+    call = ToolCall("c1", "query_site_data", {"target": "memberships"})
+    reserved: list[Decimal] = []
+    asks = [
+        lambda: reserved.append(round(used(system, "cost_usd") / worst, 3)),
+        call,
+        Stop("tool_use", "", "claude", USED),
+    ]
+    play(monkeypatch, asks, ANSWERED)
+    assert system.chat("And what would you do about my plans?").json["status"] == "complete"
+    assert reserved == [1]
+    assert used(system, "turns") == 1
+    assert [row.cost_usd for row in charges(system)] == [prices.cost_usd(SONNET, USED)] * 2
 
 
 # -- the books --------------------------------------------------------------------------------------------------------------

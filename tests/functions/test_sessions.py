@@ -305,7 +305,7 @@ def test_a_turn_that_crashed_in_the_last_minute_is_in_the_wrap_up(system: System
     charge = turn.reserve_for("chat", crashed.account, settings(), prompt_tokens=1, now=hands.at)
     with pytest.raises(LeaseLost), db.user_transaction(system.owner.user_id) as connection:
         finish_turn(
-            connection, crashed, late, settled=(charge, stop), now=hands.at, quiet=timedelta(minutes=30)
+            connection, crashed, late, settled=[(charge, stop)], now=hands.at, quiet=timedelta(minutes=30)
         )
 
     # The client sends it again: the session has ended, so another begins, and it holds the question too.

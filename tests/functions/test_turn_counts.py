@@ -48,5 +48,5 @@ def turns(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
 
 
 def test_a_warm_turn_takes_few_statements_and_round_trips(turns: dict[str, list[Counts]]) -> None:
-    assert turns["advisor"] == [Counts(statements=8, round_trips=12)] * len(EARLIER)
-    assert turns["skill"] == [Counts(statements=5, round_trips=8)] * len(EARLIER)
+    assert turns["advisor"] == [Counts(statements=7, round_trips=10)] * len(EARLIER)
+    assert turns["skill"] == [Counts(statements=4, round_trips=6)] * len(EARLIER)

@@ -131,7 +131,7 @@ def rows_of(target: str, **more: Any) -> tuple[str, dict[str, Any]]:
         ("daily revenue for the past two weeks", [trend("revenue", "day", periods=14)]),
         ("Did churn increase since 2026-99-99?", [trend("churn_rate", "month")]),
         ("How many people signed up last week?", [trend("new_members", periods=2)]),
-        ("How many members are on Gold Plan?", [rows_of("members", filters={"plan": "Gold"})]),
+        ("How many members are on Gold Plan?", [rows_of("members", filters={"plan": "Gold", "status": "active"})]),
         ("How many expired members are there?", [rows_of("members", filters={"status": "expired"})]),
         ("What does Platinum cost?", [rows_of("memberships", filters={"plan": "Platinum"})]),
         ("list cancellations in March", [rows_of("cancellations", filters={"since": "2026-03-01", "until": "2026-03-31"})]),

@@ -10,8 +10,11 @@ from common.llm.types import ModelRequest
 
 _EMPTY_WORDS = """a about an and any are as at be been but by can could did do does for from get got go had has have how i if in
 is it its last me my not of on or our said say should show so tell that the their them there they this time to us was we were
-what when where which who why will with would you your"""
+what when where which who why will with would you your
+der die das und ich du wir hast habe haben hat mir was wann wie wer ist bei mal uns el la los las de en es que qué me
+mi le les des du nous vous est que quoi"""
 _STOP = frozenset(_EMPTY_WORDS.split())
+_FENCE = re.compile(r"^\s*</?data\b[^>\n]*>\s*$\n?", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Fetched:
 
 @dataclass(frozen=True)
 class Dated:
-    """A memory or a session's wrap-up with its day."""
+    """A memory, a document about the customer or a session's wrap-up, with its day."""
 
     day: str
     text: str
@@ -50,12 +53,12 @@ class Context:
     memories: tuple[Dated, ...]
     sessions: tuple[Dated, ...]
     sources: tuple[Source, ...]
-    profile: str
+    profile: tuple[Dated, ...]
 
 
 def read_context(request: ModelRequest) -> Context:
     """The facts in the sections of `request`; what is not in the expected form is passed over."""
-    sections = {section.name: section.text for section in request.system}
+    sections = {section.name: _FENCE.sub("", section.text) for section in request.system}
     today = re.search(r"Today is (\d{4}-\d\d-\d\d)", sections.get("today", ""))
     return Context(
         date.fromisoformat(today[1]) if today else None,
@@ -73,7 +76,13 @@ def read_context(request: ModelRequest) -> Context:
         ),
         tuple(_sessions(sections.get("wrap_ups", ""))),
         tuple(_sources(sections.get("knowledge", ""))),
-        "\n".join(sections.get(name, "") for name in ("soul", "bible")),
+        tuple(
+            Dated(day, body.strip())
+            for name in ("soul", "bible")
+            for day, body in re.findall(
+                r"^\w+, as of (\d{4}-\d\d-\d\d):\n(.+)", sections.get(name, ""), re.DOTALL
+            )
+        ),
     )
 
 

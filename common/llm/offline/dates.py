@@ -32,6 +32,37 @@ DAY = re.compile(
     re.IGNORECASE,
 )
 
+_ONLY_YEAR = re.compile(r"20\d\d\b(?!-)")
+_SEVERAL = re.compile(
+    r"\b(?:compar\w*|versus|vs|than|between|since|until|trends?|over time|grow\w*|chang\w*|(?<!^)and"
+    r"|by|per|each|every|daily|weekly|monthly)\b"
+)
+
+
+_IN_ENGLISH = tuple(
+    (re.compile(rf"\b(?:{foreign})\b"), english)
+    for foreign, english in (
+        (
+            r"(?:im )?(?:letzte[nrs]?|vorige[nrs]?) monat|(?:el )?mes pasado|(?:le )?mois dernier",
+            "last month",
+        ),
+        (r"(?:letzte|vorige)[nr]? woche|(?:la )?semana pasada|(?:la )?semaine dernière", "last week"),
+        (r"(?:im )?letzte[nrs]? jahr|(?:el )?año pasado|l'année dernière", "last year"),
+        (r"diese[nrsm] monat|este mes|ce mois(?:-ci)?", "this month"),
+        (r"diese[r]? woche|esta semana|cette semaine", "this week"),
+        (r"gestern|ayer", "yesterday"),
+        (r"heute|hoy|aujourd'hui", "today"),
+    )
+)
+
+
+def _english(text: str) -> str:
+    """The text in lower case, with the commonest periods of other languages in English."""
+    text = text.lower()
+    for foreign, english in _IN_ENGLISH:
+        text = foreign.sub(english, text)
+    return text
+
 
 def granularity(text: str, default: str) -> str:
     """day, week or month, as the text says; a named month asks for months."""
@@ -41,7 +72,7 @@ def granularity(text: str, default: str) -> str:
 
 def periods(text: str, unit: str, today: date | None) -> int:
     """How many periods of `unit` back the text reaches; 0 where it does not say. "Last month" takes two: the running one ends them."""
-    text = text.lower()
+    text = _english(text)
     unit_days = {"day": 1, "week": 7, "month": 30}[unit]
     if found := LAST_N.search(text):
         return max(1, _count(found[1]) * _days(found[2]) // unit_days)
@@ -61,9 +92,34 @@ def periods(text: str, unit: str, today: date | None) -> int:
     return (today - first).days // unit_days + 1
 
 
+def asked_day(text: str, today: date | None) -> date | None:
+    """A day of the one period that is asked for: "on May 5", "in March", "last week", "yesterday"; None where the running period or
+    several are meant."""
+    text = _english(text)
+    if today is None or _SEVERAL.search(text):
+        return None
+    if named := re.search(r"\b(?:on|at|for|in|during)\s+(?:the\s+)?(.+)", text):
+        return (
+            date.fromisoformat(day)
+            if (day := _day(named[1], today)) and not _ONLY_YEAR.match(named[1])
+            else None
+        )
+    if before := re.search(r"\b(?:(yesterday)|(?:last|previous) (week|month))\b", text):
+        if before[2] == "month":
+            return today.replace(day=1) - timedelta(days=1)
+        return today - timedelta(days=7 if before[2] else 1)
+    return None
+
+
+def asked_unit(text: str, default: str) -> str:
+    """The period's length for a question about one day or month; a full date asks for the day."""
+    named = re.search(rf"\b(?:on|at|for)\s+(?:the\s+)?(?:{DAY.pattern})", text, re.IGNORECASE)
+    return "day" if named and (named["iso"] or named["day"] or named["day2"]) else default
+
+
 def since_until(text: str, today: date | None) -> dict[str, str]:
     """The days between which a list is asked for, both included, as ISO dates; empty where the text does not say."""
-    text = text.lower()
+    text = _english(text)
     if between := re.search(r"\bbetween (.+?) and (.+)", text):
         return _known(since=_day(between[1], today), until=_day(between[2], today))
     if today and (found := LAST_N.search(text)):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
-from common.llm.offline import recall
+from common.llm.offline import cues, mistakes, recall
 from common.llm.offline.context import Context, read_context
 from common.llm.offline.question import Part, read_question
 from common.llm.offline.results import data_of, kpi_sentences, list_sentences
@@ -15,6 +16,13 @@ from common.text import canonical_hash, one_line
 HAND_OVER = "hand_over"
 REMEMBER_TOOL = "update_customer_brain"
 GREETING = "Hello! Ask me about your members, plans, revenue, or what we discussed before."
+THANKED = "You are welcome."
+HELP = (
+    "I am the offline stand-in for a language model. I look up members, plans, cancellations, transactions and metrics such as MRR or"
+    " churn, quote the knowledge base, and tell what we discussed before, each with its date."
+)
+FORGET = "I delete nothing from here: what I remember is listed in the console, where you can correct and delete it."
+UNDERSTOOD = 'Understood. It stays in this conversation; say "remember that …" to have it kept.'
 
 
 @dataclass(frozen=True)
@@ -35,7 +43,8 @@ class Turn:
 
 
 def step(request: ModelRequest) -> Step:
-    """The next step of a chat or skill turn: first every call that the question needs, at once; then the answer from the results."""
+    """The next step of a chat or skill turn: first every call that the question needs, at once; then those that failed and can be
+    mended; then the answer from the results."""
     turn = read_turn(request.messages)
     context = read_context(request)
     tools = {tool.name: tool for tool in request.tools}
@@ -46,6 +55,8 @@ def step(request: ModelRequest) -> Step:
             return Step(calls=_identified(request, [(HAND_OVER, {"reason": _reason(parts)})]))
         if wanted:
             return Step(calls=_identified(request, [call for _, call in wanted]))
+    if again := _mended_calls(turn):
+        return Step(calls=_identified(request, again))
     only_tools = request.task == "skill"
     said = [_say(part, turn, tools, context, only_tools) for part in parts]
     return Step(text="\n\n".join(dict.fromkeys(s for s in said if s)))
@@ -71,8 +82,32 @@ def _call_for(part: Part, tools: dict[str, ToolSpec], context: Context) -> tuple
     if part.kind == "remember" and REMEMBER_TOOL in tools:
         return REMEMBER_TOOL, {"target": "memory", "operation": "append", **part.arguments}
     if part.kind == "recall" and recall.RECALL_TOOL in tools and recall.needs_stored_result(part, context):
-        return recall.RECALL_TOOL, recall.recall_arguments(part)
+        return recall.RECALL_TOOL, recall.recall_arguments(part, context)
     return None
+
+
+def _mended_calls(turn: Turn) -> list[tuple[str, dict[str, Any]]]:
+    """The failed calls as their errors say to mend them, as far as that was not tried."""
+    tried = [(call.name, call.input) for call, _ in turn.done]
+    found = [
+        (call.name, mended.arguments)
+        for call, result in turn.done
+        if result.is_error and (mended := mistakes.mended(call.input, result.content))
+    ]
+    return [call for at, call in enumerate(found) if call not in tried and call not in found[:at]]
+
+
+def _result_of(call: tuple[str, dict[str, Any]] | None, turn: Turn) -> tuple[ToolResult | None, list[str]]:
+    """What came of a call, or of the call that it was mended to, with notes on what was changed."""
+    notes: list[str] = []
+    while call:
+        result = next((r for c, r in turn.done if (c.name, c.input) == call), None)
+        change = mistakes.mended(call[1], result.content) if result and result.is_error else None
+        if not change or not any((c.name, c.input) == (call[0], change.arguments) for c, _ in turn.done):
+            return result, notes
+        notes.append(change.note)
+        call = call[0], change.arguments
+    return None, notes
 
 
 def _takes(tool: ToolSpec | None, argument: str, value: str) -> bool:
@@ -84,30 +119,37 @@ def _takes(tool: ToolSpec | None, argument: str, value: str) -> bool:
 
 def _say(part: Part, turn: Turn, tools: dict[str, ToolSpec], context: Context, only_tools: bool) -> str:
     """The sentences for one part. A part that cannot be answered is named, never dropped."""
-    call = _call_for(part, tools, context)
-    result = next((r for c, r in turn.done if call and c.name == call[0] and c.input == call[1]), None)
+    result, notes = _result_of(_call_for(part, tools, context), turn)
     if result and result.is_error:
-        return f'I could not answer "{_quote(part)}": the tool reported "{one_line(result.content, 200)}".'
+        return _failed(part, result, context, turn.earlier)
     data = data_of(result.content) if result else {}
     match part.kind:
         case "kpi" if result:
-            beyond = f" I have no data to give {part.beyond}." if part.beyond else ""
-            return kpi_sentences(part.name, data, part.premise) + beyond
+            beyond = [f"I have no data to give {part.beyond}."] if part.beyond else []
+            return " ".join([*notes, kpi_sentences(part.name, data, part.premise, part.day), *beyond])
         case "list" if result:
-            return list_sentences(part.name, data)
+            return "\n".join([*notes, list_sentences(part.name, data, part.premise)])
         case "remember" if result:
             return f'Noted, I will remember: "{one_line(part.arguments["content"], 300)}".'
         case "recall" if result:
             return recall.from_stored(part, data, context, turn.earlier)
         case "greeting":
-            return GREETING
+            return THANKED if cues.THANKS.search(part.clause) else GREETING
+        case "help":
+            return HELP
+        case "forget":
+            return FORGET
     if only_tools:
         return _gap(part)
     match part.kind:
         case "recall":
             return recall.from_lines(part, context, turn.earlier)
+        case "asked":
+            return recall.asked(part, context, turn.earlier)
         case "continuity":
             return recall.continuity(part.clause, context)
+        case "statement":
+            return UNDERSTOOD
         case "advice":
             return recall.from_knowledge(part.clause, context) or (
                 f'I have no source in the knowledge base on "{_quote(part)}".'
@@ -121,7 +163,22 @@ def _say(part: Part, turn: Turn, tools: dict[str, ToolSpec], context: Context, o
     return _gap(part)
 
 
+def _failed(part: Part, result: ToolResult, context: Context, earlier: tuple[str, ...]) -> str:
+    """One sentence on why it could not be done; where no stored result fits, what is in front of the model instead."""
+    if part.kind == "recall":
+        return recall.from_lines(part, context, earlier)
+    reason = mistakes.reason(result.content)
+    if part.kind != "remember":
+        return f'I could not look up "{_quote(part)}": {reason}.'
+    fact = one_line(part.arguments["content"], 300)
+    if reason == mistakes.ALREADY:
+        return f'I remember that already: "{fact}".'
+    return f'I could not save "{fact}": {reason}.'
+
+
 def _gap(part: Part) -> str:
+    if not re.search(r"\w", part.clause):
+        return HELP
     return f'I have no data to answer "{_quote(part)}".'
 
 

@@ -143,6 +143,14 @@ RULES: list[tuple[str, str, str, str, str | None]] = [
     (OWNER, "brain_terms", "select insert update delete", ALL, None),
 ]
 
+# An analysis that comes by while an import writes a million people sees pages full of rows that are not committed, and tells the planner
+# that the table is empty: each look for a person then goes through everybody. The import has it counted again, its own rows included.
+ANALYZE_MEMBERS = """
+    create function analyze_members() returns void
+    language plpgsql security definer set search_path = public, pg_temp
+    as $$ begin analyze members; end $$
+"""
+
 # The spend stop needs one sum over all tenants, which no customer's role may otherwise see.
 SPENT_SINCE = """
     create function spent_since(moment timestamptz) returns numeric
@@ -290,6 +298,9 @@ def upgrade() -> None:
             op.execute(
                 f"create policy {role}_{privilege} on {table} for {privilege} to memberintel_{role}{using}{check}"
             )
+    op.execute(ANALYZE_MEMBERS)
+    op.execute("revoke all on function analyze_members from public")
+    op.execute("grant execute on function analyze_members to memberintel_app")
     op.execute(SPENT_SINCE)
     op.execute("revoke all on function spent_since from public")
     op.execute("grant execute on function spent_since to memberintel_app, memberintel_jobs")
