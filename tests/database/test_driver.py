@@ -54,6 +54,26 @@ def test_a_connection_keeps_a_bounded_number_of_statements(
         assert connection.scalar(sa.text("select cast(:n as int) + 0"), {"n": 1}) == 1
 
 
+def test_what_is_dropped_or_asked_twice_leaves_no_statement_behind(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "PREPARED", 3)
+    engine = database.engine("app", 1)
+    for n in range(6):
+        with transaction("app", source=engine) as connection:
+            for more in range(3):
+                connection.execute(sa.text(f"select cast(:n as int) + {10 * n + more}"), {"n": 1})
+        with transaction("app", source=engine) as connection:
+            set_local(connection, {"app.user_id": ""})
+        with transaction("app", source=engine) as connection:
+            set_local(connection, {"app.user_id": ""})
+            set_local(connection, {"app.user_id": ""})
+            connection.execute(sa.text("select cast(:n as int)"), {"n": 1})
+    with transaction("app", source=engine) as connection:
+        connection.execute(sa.text("select 0 + cast(:n as int)"), {"n": 1})
+        assert len(prepared(connection)) <= 3
+
+
 def test_a_statement_that_the_server_refused_is_not_kept(database: Database) -> None:
     engine = database.engine("app", 1)
     divide = sa.text("select 1 / cast(:n as int) as ratio")
