@@ -146,7 +146,9 @@ def _alone(job: str, source: Engine) -> Iterator[None]:
             yield
         finally:
             try:
-                connection.execute(sa.text("select pg_advisory_unlock(hashtext(:job))"), {"job": f"job:{job}"})
+                connection.execute(
+                    sa.text("select pg_advisory_unlock(hashtext(:job))"), {"job": f"job:{job}"}
+                )
             except BaseException:
                 connection.invalidate()  # back in the pool it would keep the lock
                 raise
