@@ -186,17 +186,10 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
             self.prepared.move_to_end(statement)
             context = core.Context(statement, columns=known.columns, input_funcs=known.readers)
             return _Request(_run(known.name, bound), context)
-        if len(self.prepared) >= PREPARED:
-            self.stale.append(self.prepared.popitem(last=False)[1].name)
         name = f"statement_{next(self.names)}\0".encode()
         text = statement.encode() + b"\0"
-        messages = [_message(core.CLOSE, core.STATEMENT + old) for old in self.stale]
-        messages += [
-            _message(core.PARSE, name + text + _NONE),
-            _message(core.DESCRIBE, core.STATEMENT + name),
-        ]
-        self.stale.clear()
-        return _Request(b"".join(messages) + _run(name, bound), core.Context(statement), name)
+        parse = _message(core.PARSE, name + text + _NONE) + _message(core.DESCRIBE, core.STATEMENT + name)
+        return _Request(parse + _run(name, bound), core.Context(statement), name)
 
     def _bound(self, values: Sequence[Any]) -> bytes:
         """The values as Bind has them, each after its length. One that stands in several places is written once."""
@@ -219,8 +212,10 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
         opened = self._usock
         if opened is None:
             raise dbapi.InterfaceError("connection is closed")
+        closing = [_message(core.CLOSE, core.STATEMENT + old) for old in self.stale]
+        self.stale.clear()
         try:
-            opened.sendall(b"".join([one.messages for one in requests]))
+            opened.sendall(b"".join([*closing, *(one.messages for one in requests)]))
         except OSError as exc:
             raise dbapi.InterfaceError("network error") from exc
         errors = [error for one in requests if (error := self._read(one))]
@@ -242,9 +237,13 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
                 refused = dbapi.DatabaseError(_ROLLED_BACK)
             return refused
         if request.prepares:
+            if twin := self.prepared.get(context.statement):  # both were on their way before either was known
+                self.stale.append(twin.name)
             self.prepared[context.statement] = _Prepared(
                 request.prepares, context.columns, context.input_funcs
             )
+            if len(self.prepared) > PREPARED:
+                self.stale.append(self.prepared.popitem(last=False)[1].name)
         return None
 
 

@@ -145,4 +145,10 @@ def _alone(job: str, source: Engine) -> Iterator[None]:
         try:
             yield
         finally:
-            connection.execute(sa.text("select pg_advisory_unlock(hashtext(:job))"), {"job": f"job:{job}"})
+            try:
+                connection.execute(
+                    sa.text("select pg_advisory_unlock(hashtext(:job))"), {"job": f"job:{job}"}
+                )
+            except BaseException:
+                connection.invalidate()  # back in the pool it would keep the lock
+                raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -228,17 +229,22 @@ def write_down(path: Path) -> Done:
     """Append each result to the file `path`."""
 
     def done(result: Result) -> None:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(result), ensure_ascii=False) + "\n")
+        # A line of its own also after one that was cut off, and in ASCII: an answer may hold what else ends a line.
+        with path.open("ab+") as file:
+            if file.tell():
+                file.seek(-1, os.SEEK_END)
+            start = b"" if file.read(1) in (b"", b"\n") else b"\n"
+            file.write(start + json.dumps(asdict(result)).encode() + b"\n")
 
     return done
 
 
 def read_back(path: Path) -> Iterator[Result]:
     """The results in the file `path`; of a line that was cut off nothing is taken."""
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+    for line in path.read_bytes().splitlines() if path.exists() else ():
         try:
             row = json.loads(line)
-        except ValueError:
+            result = Result(**{**row, "faults": tuple(row["faults"]), "models": tuple(row["models"])})
+        except (KeyError, TypeError, ValueError):
             continue
-        yield Result(**{**row, "faults": tuple(row["faults"]), "models": tuple(row["models"])})
+        yield result

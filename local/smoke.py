@@ -5,6 +5,7 @@ The only module that imports the client of Cloud Logging. What fails is a SmokeF
 
 from __future__ import annotations
 
+import http.client
 import json
 import secrets
 import time
@@ -49,7 +50,7 @@ def sign_in(file: Path) -> str:
     try:
         asked = json.loads(file.read_text(encoding="utf-8"))
         request = urllib.request.Request(asked["token_url"], data=urlencode(asked["form"]).encode())
-        with _reached("The issuer"), urllib.request.urlopen(request, timeout=30) as response:
+        with _reached("The issuer"), _open(request, timeout=30) as response:
             return str(json.load(response)["id_token"])
     except (KeyError, TypeError, ValueError):
         raise SmokeFailed(
@@ -62,8 +63,15 @@ def converse(url: str, token: str) -> Turn:
     trace, began = secrets.token_hex(16), datetime.now(UTC)
     headers = {"Accept": "text/event-stream", "traceparent": f"00-{trace}-{secrets.token_hex(8)}-01"}
     request = _request(url, "POST", "/chat", token, {"message": QUESTION}, headers)
-    with _reached("POST /chat"), urllib.request.urlopen(request, timeout=120) as response:
+    with _reached("POST /chat"), _open(request, timeout=120) as response:
         lines = [line.decode().strip() for line in response]
+    try:
+        return _turn(lines, trace, began, deployed=urlsplit(url).scheme == "https")
+    except (KeyError, TypeError, ValueError):
+        raise SmokeFailed("POST /chat answered with what is no stream of an answer.") from None
+
+
+def _turn(lines: list[str], trace: str, began: datetime, *, deployed: bool) -> Turn:
     chunks = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
     if errors := [chunk["errorText"] for chunk in chunks if chunk["type"] == "error"]:
         raise SmokeFailed(f"The turn ended with an error: {errors[0]}")
@@ -75,7 +83,7 @@ def converse(url: str, token: str) -> Turn:
         raise SmokeFailed("The answer was complete and empty.")
     if not any(chunk["type"] == "tool-output-available" for chunk in chunks):
         raise SmokeFailed("The answer came without a tool's result: has the smoke user a site with data?")
-    if found["finish"]["provider"] == "offline" and urlsplit(url).scheme == "https":
+    if found["finish"]["provider"] == "offline" and deployed:
         raise SmokeFailed("The offline model answered: the service has no key of a provider.")
     return Turn(
         conversation_id=found["start"]["conversation_id"],
@@ -92,8 +100,13 @@ def find_snapshot(url: str, token: str, turn: Turn, seconds: float) -> str:
     path = f"/v1/snapshots?conversation_id={turn.conversation_id}"
 
     def look() -> str | None:
-        items = _call(url, "GET", path, token)["items"]
-        return next((str(i["tool_name"]) for i in items if i["message_id"] == turn.message_id), None)
+        found = _call(url, "GET", path, token)
+        try:
+            return next(
+                (str(i["tool_name"]) for i in found["items"] if i["message_id"] == turn.message_id), None
+            )
+        except (KeyError, TypeError):
+            raise SmokeFailed("GET /v1/snapshots answered with what is no list of snapshots.") from None
 
     return _until(
         look,
@@ -156,7 +169,7 @@ def _entries(client: Any, wanted: str) -> list[Any]:
 def _call(url: str, method: str, path: str, token: str) -> Any:
     with (
         _reached(f"{method} {path.split('?')[0]}"),
-        urllib.request.urlopen(_request(url, method, path, token), timeout=30) as response,
+        _open(_request(url, method, path, token), timeout=30) as response,
     ):
         return json.loads(response.read() or b"null")
 
@@ -174,6 +187,17 @@ def _request(
     return urllib.request.Request(url.rstrip("/") + path, data=data, headers=given, method=method)
 
 
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Leaves a redirect an error: urllib would take the token along, to whatever host is named."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _open(request: urllib.request.Request, timeout: float) -> Any:
+    return urllib.request.build_opener(_NoRedirect).open(request, timeout=timeout)
+
+
 @contextmanager
 def _reached(what: str) -> Iterator[None]:
     """A refusal or a broken connection as one line, with the problem's own words where the answer is a problem document."""
@@ -183,6 +207,8 @@ def _reached(what: str) -> Iterator[None]:
         raise SmokeFailed(f"{what} answered {exc.code}: {_problem(exc) or exc.reason}") from None
     except OSError as exc:
         raise SmokeFailed(f"{what} cannot be reached: {getattr(exc, 'reason', exc)}.") from None
+    except (http.client.HTTPException, ValueError) as exc:
+        raise SmokeFailed(f"{what} answered with what cannot be read: {type(exc).__name__}.") from None
 
 
 def _problem(answer: urllib.error.HTTPError) -> str:

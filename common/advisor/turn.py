@@ -67,7 +67,7 @@ def begin(
     try:
         return _begin(identity, request, USUAL_CALLS, config, now)
     except LimitReached as exc:
-        if exc.extra["limit"] != "cost_usd":
+        if exc.extra.get("limit") != "cost_usd":
             raise
     return _begin(identity, request, 1, config, now)
 

@@ -30,11 +30,15 @@ GOOD: list[Any] = [
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self) -> None:
+        if raw := getattr(self.server, "raw", b""):
+            self.wfile.write(raw)
+            return
         self.send_response(200)
         self.end_headers()
         self.wfile.write(self.server.stream)  # type: ignore[attr-defined]
 
     def do_GET(self) -> None:
+        self.server.followed = self.headers["Authorization"]  # type: ignore[attr-defined]
         self.send_response(200)
         self.end_headers()
         self.wfile.write(b'{"items": [{"message_id": "another", "tool_name": "t"}]}')
@@ -156,3 +160,45 @@ def test_a_log_that_may_not_be_read_is_said(stored: LoggingServer, client: Any) 
     stored.down = True
     with pytest.raises(smoke.SmokeFailed, match="Cloud Logging cannot be read: Forbidden"):
         smoke.read_events(client, TURN, 60)
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        b"<html>Sign in</html>",
+        b"\xff\xfe\x00",
+        b"data: {broken\n\n",
+        b'data: {"no": "type"}\n\n',
+        b'data: {"type": "start", "messageMetadata": 7}\n\ndata: [DONE]\n\n',
+    ],
+    ids=["a page", "no text", "no JSON", "a chunk of no type", "no metadata"],
+)
+def test_garbage_is_one_clear_line(server: Any, stream: bytes) -> None:
+    server.stream = stream
+    with pytest.raises(smoke.SmokeFailed):
+        smoke.converse(f"http://127.0.0.1:{server.server_port}", "token")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\ncut off",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+    ids=["no HTTP", "too short", "no chunks"],
+)
+def test_what_is_no_http_is_one_clear_line(server: Any, raw: bytes) -> None:
+    server.raw = raw
+    with pytest.raises(smoke.SmokeFailed):
+        smoke.converse(f"http://127.0.0.1:{server.server_port}", "token")
+
+
+def test_the_token_follows_no_redirect(server: Any) -> None:
+    server.raw = (
+        f"HTTP/1.1 302 Found\r\nLocation: http://localhost:{server.server_port}/elsewhere\r\n\r\n".encode()
+    )
+    server.followed = None
+    with pytest.raises(smoke.SmokeFailed, match="302"):
+        smoke.converse(f"http://127.0.0.1:{server.server_port}", "token")
+    assert server.followed is None

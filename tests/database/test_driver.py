@@ -54,6 +54,26 @@ def test_a_connection_keeps_a_bounded_number_of_statements(
         assert connection.scalar(sa.text("select cast(:n as int) + 0"), {"n": 1}) == 1
 
 
+def test_what_is_dropped_or_asked_twice_leaves_no_statement_behind(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "PREPARED", 3)
+    engine = database.engine("app", 1)
+    for n in range(6):
+        with transaction("app", source=engine) as connection:
+            for more in range(3):
+                connection.execute(sa.text(f"select cast(:n as int) + {10 * n + more}"), {"n": 1})
+        with transaction("app", source=engine) as connection:
+            set_local(connection, {"app.user_id": ""})
+        with transaction("app", source=engine) as connection:
+            set_local(connection, {"app.user_id": ""})
+            set_local(connection, {"app.user_id": ""})
+            connection.execute(sa.text("select cast(:n as int)"), {"n": 1})
+    with transaction("app", source=engine) as connection:
+        connection.execute(sa.text("select 0 + cast(:n as int)"), {"n": 1})
+        assert len(prepared(connection)) <= 3
+
+
 def test_a_statement_that_the_server_refused_is_not_kept(database: Database) -> None:
     engine = database.engine("app", 1)
     divide = sa.text("select 1 / cast(:n as int) as ratio")
@@ -220,3 +240,61 @@ def _wait_until_it_sleeps(database: Database) -> None:
     )
     while not database.scalar(sleeping):
         pass
+
+
+class _Dribble:
+    """A socket that gives one byte at a time."""
+
+    def __init__(self, real: Any) -> None:
+        self.real = real
+
+    def recv(self, _size: int) -> Any:
+        return self.real.recv(1)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+def test_an_answer_that_comes_byte_by_byte_is_read_whole(database: Database, person: Person) -> None:
+    engine = database.engine("app", 1)
+    with user_transaction(person.user_id, source=engine) as connection:
+        mine: Any = opened(connection)
+        real, mine._usock = mine._usock, _Dribble(mine._usock)
+        try:
+            for _ in range(2):
+                rows = connection.execute(
+                    sa.text("select name, cast(:t as text) as t from sites"), {"t": "é"}
+                ).all()
+                assert [tuple(row) for row in rows] == [("Club", "é")]
+        finally:
+            mine._usock = real
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_read_that_is_interrupted_costs_the_connection(
+    database: Database, person: Person, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    engine = database.engine("app", 1)
+    read_name = sa.text("select name from sites where user_id = :user_id")
+    receive, calls = driver.Connection._receive, []
+
+    def interrupted(connection: driver.Connection) -> None:
+        calls.append(connection)
+        if len(calls) == nth:
+            raise KeyboardInterrupt
+        receive(connection)
+
+    def read(connection: Connection) -> None:
+        mine: Any = opened(connection)
+        used.append(mine)
+        mine._usock = _Dribble(mine._usock)
+        with monkeypatch.context() as patched:
+            patched.setattr(driver.Connection, "_receive", interrupted)
+            connection.execute(read_name, {"user_id": person.user_id})
+
+    used: list[driver.Connection] = []
+    with pytest.raises(KeyboardInterrupt):
+        in_user_transaction(person.user_id, read, source=engine)
+    with transaction("app", source=engine) as connection:
+        assert opened(connection) is not used[0]
+        assert connection.execute(read_name, {"user_id": person.user_id}).all() == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,24 @@ def test_a_run_that_broke_off_goes_on_and_asks_nothing_twice(
     made = command.evaluated(suite, options(tmp_path, resume=True), environment("offline"), tmp_path)
     assert asked == ["members-then", "members-now", "members-now", "mrr-then"]
     assert (made.gates[0].runs, made.gates[0].verdict) == (3, "plumbing passed")
+
+
+def test_a_results_file_that_was_cut_off_anywhere_gives_what_is_whole_and_takes_what_comes(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "results.jsonl"
+    whole = Result("s", "whole", 1, True, True, ("fault",), "caf\u00e9, a line\u2028and another\x85")
+    note = run.write_down(path)
+    note(whole)
+    assert list(run.read_back(path)) == [whole]
+    one = path.read_bytes()
+    later = replace(whole, case="later")
+    for cut in range(1, len(one) - 1):
+        path.write_bytes(one + one[:cut])
+        note(later)
+        assert list(run.read_back(path)) == [whole, later]
+    path.write_bytes(b'7\n{"suite": "s"}\n' + one)
+    assert [r.case for r in run.read_back(path)] == ["whole"]
 
 
 def test_without_its_block_in_the_request_a_recall_case_does_not_pass(

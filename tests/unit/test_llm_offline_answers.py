@@ -286,6 +286,48 @@ def test_what_was_never_said_is_not_answered_with_other_lines(question: str) -> 
     assert text.startswith("Nothing is stored about that")
 
 
+def test_last_time_is_the_last_session_whatever_words_it_used() -> None:
+    records = "\n\n".join(
+        f"Session of 2026-05-0{n}:\nWe spoke.\nDecisions:\n- {decided}"
+        for n, decided in ((1, "The trial lasts a week"), (2, "Write an email"), (3, "Offer fourteen days"))
+    )
+    system = (*BARE, Section("wrap_ups", fenced("wrap_ups", records)))
+    text, _, _ = run(request("What did we decide about the trial last time?", system=system))
+    assert [line.split(":")[0] for line in text.splitlines()] == [
+        "In our session of 2026-05-01 we decided",
+        "In our session of 2026-05-03 we decided",
+    ]
+
+
+def test_a_recall_of_a_plan_is_told_by_the_line_that_names_it() -> None:
+    lines = (
+        'Previously fetched:\n- 2026-05-12 query_site_data(target="members"): 300 members\n'
+        '- 2026-05-10 query_site_data(target="memberships"): 5 plans, Gold 23 active'
+    )
+    system = (*BARE, Section("previously_fetched", lines))
+    text, _, _ = run(request("How many people on the Gold plan did you tell me about?", system=system))
+    assert text == "As of 2026-05-10 (query_site_data): 5 plans, Gold 23 active."
+
+
+def test_a_recall_that_names_no_topic_is_told_every_line() -> None:
+    text, _, _ = run(request("Where did the figures you showed me come from?"))
+    assert "As of 2026-05-12 (query_site_data)" in text
+    assert "As of 2026-05-01 (query_kpi_trend)" in text
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "You told me last time that I have 114 active members, so what is our best plan?",
+        "La última vez me dijiste que tengo 114 miembros activos.",
+        "Du hast letztes Mal gesagt, wir haben 114 aktive Mitglieder.",
+    ],
+)
+def test_a_number_taken_from_earlier_talk_is_checked(question: str) -> None:
+    _, calls, _ = run(request(question))
+    assert ("query_kpi_trend", "active_members") in [(c.name, c.input.get("metric")) for c in calls]
+
+
 def test_what_was_asked_before_is_told_with_its_day() -> None:
     history = (
         Message("user", "[2026-05-12] What is my churn?"),

@@ -164,11 +164,9 @@ TALK = phrases(
 DECIDED = phrases(
     "decid(?:ed|e); decisions?; agreed?; conclu(?:ded?|sion); entschieden; beschlossen; decidimos; décidé"
 )
-
 LAST_TALK = phrases(
     "(?:last|latest|previous) (?:time|session|chat|talk|conversation); letztes mal; última vez; dernière fois"
 )
-
 LEFT_OPEN = phrases("open; left to do; to-?do; pending; outstanding; unfinished; offen")
 
 CONTINUITY = phrases(
