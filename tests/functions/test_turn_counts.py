@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from benchmarks.ours import Ours, free_of_cost
 from benchmarks.stage import Stage, is_control
@@ -50,3 +52,26 @@ def turns(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
 def test_a_warm_turn_takes_few_statements_and_round_trips(turns: dict[str, list[Counts]]) -> None:
     assert turns["advisor"] == [Counts(statements=7, round_trips=10)] * len(EARLIER)
     assert turns["skill"] == [Counts(statements=4, round_trips=6)] * len(EARLIER)
+
+
+def test_a_turns_statements_give_the_columns_that_they_name(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = database.server.url(database.name)
+    monkeypatch.setenv("MEMBERINTEL_DATABASE_URL", url)
+    ours = Ours(url, database.superuser, more=True)
+    compared: dict[str, list[str]] = {}
+
+    def compare(_connection: Any, cursor: Any, sql: str, _values: Any, context: Any, _many: bool) -> None:
+        if isinstance(context.invoked_statement, sa.TextualSelect):
+            compared[sql] = [column[0] for column in cursor.description]
+            assert [column.name for column in context.invoked_statement.column_args] == compared[sql]
+
+    with free_of_cost(ours.publisher):
+        ours.prepare(2)
+        sa.event.listen(db.engine("app"), "after_cursor_execute", compare)
+        ours.turn(0)
+    db.engine("app").dispose()
+    db.engine.cache_clear()
+    settings.cache_clear()
+    assert len(compared) == 6
