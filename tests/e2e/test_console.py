@@ -27,6 +27,8 @@ FLAGS = (
     " --disable-component-update --disable-sync"
 )
 AXE = "axe-core@4.14.1"
+PICTURES = Path("build/console")
+"""Where the pictures of every view lie after a run, for whoever wants to look."""
 VIEWS = ("chat", "wrap-ups", "brain", "snapshots", "usage", "data")
 LOOKUP = "How many active members do I have?"
 DECISION = (
@@ -554,27 +556,35 @@ def test_every_view_is_accessible_and_fits(
     ask(page, LOOKUP)
     page.locator("details.made summary").click()
     page.add_script_tag(content=axe)
-    found = [*problems(page, "a conversation")]
+    found: list[str] = []
+
+    def look(where: str) -> None:
+        found.extend(problems(page, where))
+        picture = PICTURES / f"{where.replace(' ', '-')}-{scheme}-{width}.png"
+        page.screenshot(path=picture, full_page=True)
+        assert picture.stat().st_size > 5_000
+
+    look("a conversation")
     base = page.url.split("#")[0]
     for view in VIEWS:
         page.goto(f"{base}#/{view}")
         page.locator("main:not([aria-busy]) h1").wait_for()
         expect(page.locator(f"#views a[href='#/{view}']")).to_have_attribute("aria-current", "page")
-        found += problems(page, view)
+        look(view)
     page.goto(f"{base}#/snapshots")
     page.locator("a.card").first.click()
     page.get_by_role("button", name="Delete snapshot").click()
-    found += problems(page, "a snapshot with its dialog")
+    look("a snapshot with its dialog")
     admin_report(page, running)
     page.add_script_tag(content=axe)
-    found += problems(page, "the report")
+    look("the report")
     page.get_by_role("button", name="Sign out").click()
     page.get_by_role("button", name="Sign in").wait_for()
-    found += problems(page, "signed out")
+    look("signed out")
     page.get_by_role("button", name="Sign in").click()
     page.get_by_role("button", name=f"Sign in as {OWNER}").wait_for()
     page.add_script_tag(content=axe)
-    found += problems(page, "the local sign-in page")
+    look("the local sign-in page")
     assert found == []
 
 

@@ -195,7 +195,8 @@ def test_each_scripted_provider_fails_just_the_gates_that_it_must() -> None:
     table = bad_providers.pass_rates(chosen, environment("offline"))
     assert bad_providers.failed(table, chosen) == {name: must for name, (_, must) in SCRIPTED.items()}
     honest = table["answers as it should"]
-    assert {gate for gate, rate in honest.items() if rate < 1} <= {"router_accuracy"}, (
-        "every case can be passed"
+    # The router is asked itself, and a fact that did not survive in the block cannot be answered from it.
+    assert {gate for gate, rate in honest.items() if rate < 1} <= {"router_accuracy", "budget_recall"}, (
+        "every other case can be passed"
     )
     assert bad_providers.markdown(table, chosen) in README.read_text(encoding="utf-8")
