@@ -117,13 +117,15 @@ def _arm_again(connection: Connection, event: Event, due: datetime) -> None:
 def _write_end(
     connection: Connection, user_id: uuid.UUID, session_id: uuid.UUID, reason: str, now: datetime
 ) -> None:
-    """Write the end. A turn whose lease ran out is failed and loses its lease, so that no late answer comes into an ended session."""
+    """Write the end. A turn whose lease ran out is failed and loses its lease, so that no late answer comes into an ended session. Whoever
+    waited for a turn's lock has an older clock than the turn: a session ends no earlier than its last message."""
     connection.execute(
         sa.text("""
             with crashed as (
                 update turns set status = 'failed', error = 'crashed', finished_at = :now, lease = gen_random_uuid()
                 where user_id = :user_id and session_id = :session_id and status = 'running')
-            update sessions set ended_at = :now, end_reason = :reason where id = :session_id and user_id = :user_id
+            update sessions set ended_at = greatest(cast(:now as timestamptz), last_activity_at), end_reason = :reason
+            where id = :session_id and user_id = :user_id
         """),
         {"user_id": user_id, "session_id": session_id, "reason": reason, "now": now},
     )
