@@ -6,6 +6,7 @@ import json
 import re
 import threading
 import time
+import tracemalloc
 import uuid
 from datetime import timedelta
 from typing import Any
@@ -376,6 +377,29 @@ class TestExport:
         pieces = [piece.decode() for piece in response.iter_encoded()]
         assert max(piece.count('"title"') for piece in pieces) == 2
         assert json.loads("".join(pieces))["complete"] is True
+
+    @pytest.mark.slow
+    def test_a_hundred_megabytes_are_written_in_bounded_memory(self, system: System) -> None:
+        looked_up(system)
+        system.database.run("""
+            insert into message_tool_results (user_id, message_id, conversation_id, site_id, tool_use_id, tool_name,
+                tool_input, tool_output, signals, arguments_hash, position, created_at)
+            select user_id, message_id, conversation_id, site_id, 'more' || n, tool_name, tool_input,
+                   jsonb_build_object('text', repeat(md5(cast(n as text)), 7000)), signals, arguments_hash, n, created_at
+            from message_tool_results, generate_series(1, 500) n
+        """)
+        size, end = 0, b""
+        tracemalloc.start()
+        try:
+            for piece in ask(system, "GET", "/v1/me/export", buffered=False).iter_encoded():
+                size += len(piece)
+                end = (end + piece)[-40:]
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert size > 110_000_000
+        assert end.endswith(b'"complete":true}')
+        assert peak < 40_000_000
 
 
 class TestConsole:
