@@ -202,16 +202,23 @@ def retried(work: Callable[[], T], *, attempts: int = 4, sleep: Callable[[float]
     """What `work` returns; tried again, up to `attempts` times over a few seconds, when the database went away under it
     or two transactions stood in each other's way.
 
-    `work` is one whole transaction that may be repeated: its writes carry their own guard against taking effect twice.
+    `work` is one whole transaction that may be repeated: its writes carry their own guard against taking effect twice. Raises what `work`
+    raised last, and Unavailable for a transaction that stood in another's way to the end.
     """
-    for attempt in range(1, attempts):
+    attempt = 1
+    while True:
         try:
             return work()
         except (Unavailable, OSError, sa.exc.DBAPIError) as exc:
-            if not (went_away(exc) or error_name(exc) in _IN_EACH_OTHERS_WAY):
+            in_the_way = error_name(exc) in _IN_EACH_OTHERS_WAY
+            if not (went_away(exc) or in_the_way):
+                raise
+            if attempt == attempts:
+                if in_the_way:
+                    raise Unavailable() from exc
                 raise
             sleep(0.2 * 4 ** (attempt - 1))
-    return work()
+            attempt += 1
 
 
 @contextlib.contextmanager

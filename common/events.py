@@ -175,7 +175,7 @@ def consume(event: Event, effect: Effect, *, now: datetime, source: Engine | Non
             return "done"
 
     # An erasure and an effect lock the same rows in other orders; whoever lost finds the event gone, which is no failure of it.
-    return attempt(event, lambda: retried(work, attempts=2), now=now, source=source)
+    return attempt(event, lambda: retried(work, attempts=3), now=now, source=source)
 
 
 def attempt(event: Event, work: Callable[[], str], *, now: datetime, source: Engine | None = None) -> str:

@@ -166,7 +166,7 @@ def carry_out(operation: Operation, call: Call) -> Any:
                 )
             )
 
-    answer = db.retried(work, attempts=2)
+    answer = db.retried(work, attempts=3)
     if answer.events:
         events.publish_now(answer.events, events.publisher(call.config))
     if answer.pieces is not None:

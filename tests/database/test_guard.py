@@ -8,7 +8,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Engine
 
-from common.db import Role, user_transaction
+from common.db import Role, retried, transaction, user_transaction
+from common.errors import Unavailable
 from tests.conftest import Database, Person, add_person
 
 TRIGGERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -75,3 +76,20 @@ def test_the_server_limits_statements_and_idle_transactions(module_database: Dat
     with module_database.engine(role).begin() as connection:
         assert connection.scalar(sa.text("show statement_timeout")) == "30s"
         assert connection.scalar(sa.text("show idle_in_transaction_session_timeout")) == "1min"
+
+
+def test_who_stands_in_anothers_way_is_tried_again_and_is_no_fault_of_ours_in_the_end(
+    module_database: Database,
+) -> None:
+    waits: list[float] = []
+    tries: list[str] = []
+
+    def deadlock() -> None:
+        tries.append("")
+        with transaction("app", source=module_database.engine("app")) as connection:
+            connection.execute(sa.text("do $$ begin raise exception 'x' using errcode = '40P01'; end $$"))
+
+    with pytest.raises(Unavailable):
+        retried(deadlock, attempts=3, sleep=waits.append)
+    assert len(tries) == 3
+    assert waits == [0.2, 0.8]

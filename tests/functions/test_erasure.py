@@ -352,6 +352,39 @@ def test_an_erasure_waits_for_results_that_are_being_stored_and_takes_them_along
     gone(system)
 
 
+def test_a_conversation_is_deleted_while_its_results_are_being_stored(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load_small_site(system.database, system.owner)
+    conversation = system.chat("How many active members do I have?").json["conversation_id"]
+    (event,) = [e for e in system.publisher.published if e.type == "tool-results"]
+    storing, go_on = threading.Event(), threading.Event()
+    store = snapshots.persist_snapshots
+
+    def slowly(*arguments: Any) -> None:
+        storing.set()
+        assert go_on.wait(60)
+        store(*arguments)
+
+    system.client("persist_tool_results")
+    patch_everywhere(monkeypatch, store, slowly)
+    statuses: dict[str, int] = {}
+    delivery = in_thread(lambda: statuses.update(delivered=system.deliver(event).status_code))
+    assert storing.wait(60)
+    path = f"/v1/conversations/{conversation}"
+    headers = system.token(system.owner)
+    deletion = in_thread(
+        lambda: statuses.update(deleted=system.client("brain").delete(path, headers=headers).status_code)
+    )
+    until_somebody_waits_for_a_lock(system.database)
+    go_on.set()
+    delivery.join(60)
+    deletion.join(60)
+    assert statuses == {"delivered": 200, "deleted": 200}
+    assert system.database.scalar("select count(*) from message_tool_results") == 0
+    assert system.database.scalar("select count(*) from outbox_events where type = 'tool-results'") == 0
+
+
 def patch_everywhere(monkeypatch: pytest.MonkeyPatch, old: Any, new: Any) -> None:
     """Replace `old` in every module that imported it: functions-framework loads a function's file as a module of its own."""
     for namespace in [o for o in gc.get_referrers(old) if isinstance(o, dict)]:
