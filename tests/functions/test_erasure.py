@@ -329,16 +329,7 @@ def test_an_erasure_waits_for_results_that_are_being_stored_and_takes_them_along
     load_small_site(system.database, system.owner)
     system.chat("How many active members do I have?")
     (event,) = [e for e in system.publisher.published if e.type == "tool-results"]
-    storing, go_on = threading.Event(), threading.Event()
-    store = snapshots.persist_snapshots
-
-    def slowly(*arguments: Any) -> None:
-        storing.set()
-        assert go_on.wait(60)
-        store(*arguments)
-
-    system.client("persist_tool_results")
-    patch_everywhere(monkeypatch, store, slowly)
+    storing, go_on = hold_the_storing(system, monkeypatch)
     outcomes: list[Any] = []
     delivery = in_thread(lambda: outcomes.append(system.deliver(event).json))
     assert storing.wait(60)
@@ -358,16 +349,7 @@ def test_a_conversation_is_deleted_while_its_results_are_being_stored(
     load_small_site(system.database, system.owner)
     conversation = system.chat("How many active members do I have?").json["conversation_id"]
     (event,) = [e for e in system.publisher.published if e.type == "tool-results"]
-    storing, go_on = threading.Event(), threading.Event()
-    store = snapshots.persist_snapshots
-
-    def slowly(*arguments: Any) -> None:
-        storing.set()
-        assert go_on.wait(60)
-        store(*arguments)
-
-    system.client("persist_tool_results")
-    patch_everywhere(monkeypatch, store, slowly)
+    storing, go_on = hold_the_storing(system, monkeypatch)
     statuses: dict[str, int] = {}
     delivery = in_thread(lambda: statuses.update(delivered=system.deliver(event).status_code))
     assert storing.wait(60)
@@ -383,6 +365,23 @@ def test_a_conversation_is_deleted_while_its_results_are_being_stored(
     assert statuses == {"delivered": 200, "deleted": 200}
     assert system.database.scalar("select count(*) from message_tool_results") == 0
     assert system.database.scalar("select count(*) from outbox_events where type = 'tool-results'") == 0
+
+
+def hold_the_storing(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> tuple[threading.Event, threading.Event]:
+    """Have the consumer of tool results stand still once it has locked its event: set when it does, and to let it go on."""
+    storing, go_on = threading.Event(), threading.Event()
+    store = snapshots.persist_snapshots
+
+    def slowly(*arguments: Any) -> None:
+        storing.set()
+        assert go_on.wait(60)
+        store(*arguments)
+
+    system.client("persist_tool_results")
+    patch_everywhere(monkeypatch, store, slowly)
+    return storing, go_on
 
 
 def patch_everywhere(monkeypatch: pytest.MonkeyPatch, old: Any, new: Any) -> None:
