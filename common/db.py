@@ -248,12 +248,22 @@ def set_user(connection: Connection, user_id: uuid.UUID) -> None:
     set_local(connection, {"app.user_id": str(user_id)})
 
 
+def commit_with_next(connection: Connection) -> None:
+    """Commit this transaction in the round trip of its next statement, which is then its last. Where that statement fails, nothing is
+    committed, as ever; what is found out by reading its rows comes too late to roll it back."""
+    _opened(connection).commit_with_next()
+
+
 def set_local(connection: Connection, values: Mapping[str, str]) -> None:
     """Set what is named for the rest of this transaction. It goes with the transaction's next statement: no round trip of its own."""
     calls = ", ".join(f"set_config(${2 * n + 1}, ${2 * n + 2}, true)" for n in range(len(values)))
+    _opened(connection).later(f"select {calls}", [part for pair in values.items() for part in pair])
+
+
+def _opened(connection: Connection) -> driver.Connection:
     opened = connection.connection.driver_connection
     assert isinstance(opened, driver.Connection), "an engine by make_engine"
-    opened.later(f"select {calls}", [part for pair in values.items() for part in pair])
+    return opened
 
 
 class Writer(Protocol):

@@ -34,7 +34,7 @@ def adopt(made: Any) -> Connection:
     made.message_types[core.COPY_DATA] = made.handle_COPY_DATA
     made.register_in_adapter(converters.TIMESTAMPTZ, _moment)
     made.prepared, made.waiting, made.stale, made.names = OrderedDict(), [], [], itertools.count()
-    made.received, made.at = bytearray(), 0
+    made.received, made.at, made.last = bytearray(), 0, False
     return made  # type: ignore[no-any-return]
 
 
@@ -81,6 +81,7 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
     names: Iterator[int]
     received: bytearray
     at: int
+    last: bool
     _usock: socket.socket | None
 
     def cursor(self) -> Cursor:
@@ -91,7 +92,7 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
         """Begin a transaction, unless one is open or the connection commits by itself."""
         if not self.autocommit and not self._in_transaction:
             self.waiting.append(_simple("begin transaction", begins=True))
-            self._transaction_status = core.IN_TRANSACTION
+            self._transaction_status, self.last = core.IN_TRANSACTION, False
 
     def later(self, statement: str, values: Sequence[Any]) -> None:
         """Send `statement` (its parameters as $1, $2 …) with the next one. Its rows are dropped. That next one raises its error, and
@@ -102,6 +103,10 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
             self.waiting.append(request)
         else:
             self._exchange(request)
+
+    def commit_with_next(self) -> None:
+        """Send the commit of the open transaction with its next statement, which is its last: where that fails, nothing is committed."""
+        self.last = self._in_transaction
 
     def execute_simple(self, statement: str) -> Any:
         """A statement without parameters."""
@@ -123,6 +128,8 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
             self.waiting.clear()  # nothing was asked in it
             self._transaction_status = core.IDLE
             return core.Context(statement)
+        if statement == "commit" and not (self._in_transaction or self.autocommit):
+            return core.Context(statement)  # it went with the last statement
         return self._exchange(self._extended(statement, vals)) if vals else self.execute_simple(statement)
 
     def close(self) -> None:
@@ -194,21 +201,22 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
     def _bound(self, values: Sequence[Any]) -> bytes:
         """The values as Bind has them, each after its length. One that stands in several places is written once."""
         written: dict[int, bytes] = {id(None): _NULL}
-
-        def write(value: Any) -> bytes:
-            known = self.py_types.get(type(value))
-            text = known(value) if known else core.make_params(self.py_types, (value,))[0]
-            coded: bytes = text.encode()
-            part = written[id(value)] = len(coded).to_bytes(4) + coded
-            return part
-
-        parts = [written.get(id(value)) or write(value) for value in values]
-        return b"".join((len(values).to_bytes(2), *parts))
+        parts = [len(values).to_bytes(2)]
+        for value in values:
+            part = written.get(id(value))
+            if part is None:
+                known = self.py_types.get(type(value))
+                text = known(value) if known else core.make_params(self.py_types, (value,))[0]
+                coded: bytes = text.encode()
+                part = written[id(value)] = len(coded).to_bytes(4) + coded
+            parts.append(part)
+        return b"".join(parts)
 
     def _exchange(self, request: _Request) -> Any:
         """The answer to `request`, after what waited for it. Raises the first error of any of them, when all answers are read."""
-        requests = [*self.waiting, request]
+        requests = [*self.waiting, request, *([_simple("commit")] if self.last else [])]
         self.waiting.clear()
+        self.last = False
         opened = self._usock
         if opened is None:
             raise dbapi.InterfaceError("connection is closed")

@@ -28,6 +28,7 @@ from common.errors import AppError, Conflict, LimitReached, ModelUnavailable
 from common.knowledge.citations import cited
 from common.knowledge.embeddings import embedder
 from common.knowledge.retrieval_log import log_retrieval
+from common.knowledge.search import Candidate
 from common.llm.types import ProviderError
 from common.memory import short_term
 from common.memory.honesty import undated_values
@@ -249,6 +250,8 @@ class _Turn:
         changes = self._prepare_changes()
 
         def write(connection: Connection) -> tuple[list[events.Event], list[dict[str, Any]]]:
+            if not (changes or self._searched(finished)):
+                db.commit_with_next(connection)
             written = finish_turn(
                 connection,
                 self.begun,
@@ -281,16 +284,18 @@ class _Turn:
             finished.details["not_saved"] = write_changes(
                 connection, self.begun.account, self.begun.assistant_message_id, changes, now
             )
-        if self.context is None or finished.status == "failed":
-            return []
         return log_retrieval(
             connection,
             user_id=self.begun.account.user_id,
             message_id=self.begun.assistant_message_id,
-            trace=self.context.candidates,
+            trace=self._searched(finished),
             cited=frozenset(s.entry_id for n, s in self._cited()),
             created_at=now,
         )
+
+    def _searched(self, finished: FinishedTurn) -> list[Candidate]:
+        """The candidates of the knowledge base that are to be logged."""
+        return [] if self.context is None or finished.status == "failed" else self.context.candidates
 
     def _cited(self) -> list[tuple[int, Any]]:
         """The sources that the answer refers to, by their number."""

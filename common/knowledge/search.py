@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
+from sqlalchemy import Connection, RowMapping
 
 from common.db import statement
 from common.errors import ConfigError
@@ -62,10 +62,19 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class TurnSearch:
-    """What one statement found for a turn."""
+    """What one statement found for a turn, and the columns that were asked for beside."""
 
     memory: SearchResult
     knowledge: SearchResult
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Columns that a statement gives beside what the search finds: SQL expressions by name, with the values of their parameters."""
+
+    columns: tuple[tuple[str, str], ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 def search_brain(
@@ -88,8 +97,8 @@ def search_brain(
     what would be searched was embedded by another model.
     """
     asked = _Asked(user_id, query, query_embedding, model, collection, limit, profile, attributes)
-    (found,) = _run(connection, asked, "memory" if collection == "memory" else "knowledge")
-    return _ranked(found, asked, trace=trace)
+    part = "memory" if collection == "memory" else "knowledge"
+    return _ranked(_run(connection, asked, part)[f"{part}_found"] or [], asked, trace=trace)
 
 
 def search_for_turn(
@@ -101,12 +110,18 @@ def search_for_turn(
     model: str,
     limit: int = 5,
     profile: Mapping[str, str] | None = None,
+    beside: Beside = Beside(),
 ) -> TurnSearch:
     """What `search_brain` finds in MEMORY and, with the trace, in the knowledge base, by one statement. Raises MixedModels."""
     asked = _Asked(user_id, query, query_embedding, model, "knowledge", limit, profile, None)
-    memory, knowledge = _run(connection, asked, "memory", "knowledge")
+    row = _run(connection, asked, "memory", "knowledge", beside=beside)
+    memory, knowledge = row["memory_found"] or [], row["knowledge_found"] or []
     of_memory = replace(asked, collection="memory")
-    return TurnSearch(_ranked(memory, of_memory, trace=False), _ranked(knowledge, asked, trace=True))
+    return TurnSearch(
+        _ranked(memory, of_memory, trace=False),
+        _ranked(knowledge, asked, trace=True),
+        {name: row[name] for name, _ in beside.columns},
+    )
 
 
 def nearest_memory(
@@ -235,6 +250,7 @@ def _statement(
     fetch: int,
     one_collection: bool,
     attributes: bool,
+    beside: tuple[tuple[str, str], ...],
     one_by_one: bool,
 ) -> sa.TextualSelect:
     """The statement that gathers the candidates of `parts`; `size` is the query vector's, 0 without one. `one_by_one` compares every entry
@@ -264,6 +280,7 @@ def _statement(
     chosen = [{"memory": _MEMORY, "knowledge": knowledge}[part] for part in parts]
     shown = [(f"{part}.{what}", f"{part}_{what}") for part in parts for what in ("found", "models")]
     shown += [("knowledge.nearest", "nearest")] if "knowledge" in parts else []
+    shown += [(sql, name) for name, sql in beside]
     columns = ", ".join(f"{value} as {name}" for value, name in shown)
     return statement(
         " ".join(name for _, name in shown),
@@ -271,11 +288,19 @@ def _statement(
     )
 
 
-def _run(connection: Connection, asked: _Asked, *parts: str) -> list[list[dict[str, Any]]]:
-    """The candidates of each part (`memory`, `knowledge`) by one statement, or by a second where a filter leaves so little that the index
-    gave up before it had enough. Raises MixedModels."""
+def _run(connection: Connection, asked: _Asked, *parts: str, beside: Beside = Beside()) -> RowMapping:
+    """The row that has the candidates of each part (`memory_found`, `knowledge_found`) and what was asked for beside, by one statement, or
+    by a second where a filter leaves so little that the index gave up before it had enough. Raises MixedModels."""
     one_collection, attributes = asked.collection not in parts, asked.attributes is not None
-    shape = (parts, len(asked.embedding or ()), asked.model, asked.fetch, one_collection, attributes)
+    shape = (
+        parts,
+        len(asked.embedding or ()),
+        asked.model,
+        asked.fetch,
+        one_collection,
+        attributes,
+        beside.columns,
+    )
     values = {
         "user_id": asked.user_id,
         "query": clean_text(asked.query),
@@ -284,6 +309,7 @@ def _run(connection: Connection, asked: _Asked, *parts: str) -> list[list[dict[s
         "fetch": asked.fetch,
         "attributes": to_json(dict(asked.attributes or {})),
         "collection": asked.collection,
+        **beside.values,
     }
     row = connection.execute(_statement(*shape, one_by_one=False), values).one()._mapping
     if asked.embedding and (one_collection or attributes) and row.get("nearest", asked.fetch) < asked.fetch:
@@ -291,7 +317,7 @@ def _run(connection: Connection, asked: _Asked, *parts: str) -> list[list[dict[s
     models = {model for part in parts for model in row[f"{part}_models"] or () if model}
     if asked.embedding is not None and models - {asked.model}:
         raise MixedModels()
-    return [row[f"{part}_found"] or [] for part in parts]
+    return row
 
 
 def _ranked(found: Sequence[Mapping[str, Any]], asked: _Asked, *, trace: bool) -> SearchResult:

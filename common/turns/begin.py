@@ -215,7 +215,7 @@ _BEGIN = statement(
     superseded as (
         update messages set superseded_at = :now
         where user_id = :user_id and conversation_id = :conversation_id and superseded_at is null
-          and position >= cast(:edited_from as bigint)),
+          and cast(:edited_from as bigint) is not null and position >= cast(:edited_from as bigint)),
     message as (
         insert into messages (id, user_id, conversation_id, session_id, turn_id, role, text, status, position, created_at)
         select :user_message_id, :user_id, :conversation_id, :session_id, :turn_id, 'user', :message, 'complete', version, :now

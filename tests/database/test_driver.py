@@ -11,7 +11,15 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from common import driver
-from common.db import error_name, in_user_transaction, set_local, set_user, transaction, user_transaction
+from common.db import (
+    commit_with_next,
+    error_name,
+    in_user_transaction,
+    set_local,
+    set_user,
+    transaction,
+    user_transaction,
+)
 from common.errors import Unavailable
 from tests.conftest import Database, Person, add_person
 
@@ -298,3 +306,58 @@ def test_a_read_that_is_interrupted_costs_the_connection(
     with transaction("app", source=engine) as connection:
         assert opened(connection) is not used[0]
         assert connection.execute(read_name, {"user_id": person.user_id}).all() == []
+
+
+def test_a_commit_goes_with_the_last_statement(database: Database, person: Person) -> None:
+    engine = database.engine("app", 1)
+    with user_transaction(person.user_id, source=engine) as connection:
+        commit_with_next(connection)
+        assert connection.execute(_RENAME, {"name": "Later", "user_id": person.user_id}).scalar() == "Later"
+        assert database.scalar("select name from sites") == "Later"
+        assert not opened(connection)._in_transaction
+    with user_transaction(person.user_id, source=engine) as connection:
+        assert connection.scalar(sa.text("select name from sites")) == "Later"
+
+
+def test_nothing_is_committed_where_the_last_statement_fails(database: Database, person: Person) -> None:
+    engine = database.engine("app", 1)
+
+    def work(connection: Connection) -> None:
+        connection.execute(_RENAME, {"name": "Later", "user_id": person.user_id})
+        commit_with_next(connection)
+        connection.execute(sa.text("select 1 / cast(:n as int)"), {"n": 0})
+
+    with pytest.raises(sa.exc.DBAPIError, match="22012"):
+        in_user_transaction(person.user_id, work, source=engine)
+    assert database.scalar("select name from sites") == "Club"
+    with user_transaction(person.user_id, source=engine) as connection:
+        assert connection.scalar(sa.text("select name from sites")) == "Club"
+
+
+def test_a_commit_that_goes_with_its_statement_and_is_refused_is_an_error(database: Database) -> None:
+    engine = database.engine("owner", 1)
+    database.run("create table public.deferred (n int unique deferrable initially deferred)")
+    database.run("grant all on public.deferred to memberintel_owner")
+
+    def insert_twice() -> None:
+        with transaction("owner", source=engine) as connection:
+            commit_with_next(connection)
+            connection.execute(sa.text("insert into public.deferred values (:n), (:n)"), {"n": 1})
+
+    with pytest.raises(sa.exc.DBAPIError, match="23505"):
+        insert_twice()
+    with transaction("owner", source=engine) as connection:
+        assert connection.scalar(sa.text("select count(*) from public.deferred")) == 0
+
+
+def test_a_commit_is_not_left_to_the_next_transaction(database: Database, person: Person) -> None:
+    engine = database.engine("app", 1)
+    with user_transaction(person.user_id, source=engine) as connection:
+        commit_with_next(connection)
+    with user_transaction(person.user_id, source=engine) as connection:
+        connection.execute(_RENAME, {"name": "Later", "user_id": person.user_id})
+        connection.rollback()
+    assert database.scalar("select name from sites") == "Club"
+
+
+_RENAME = sa.text("update sites set name = :name where user_id = :user_id returning name")

@@ -50,8 +50,8 @@ def turns(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
 
 
 def test_a_warm_turn_takes_few_statements_and_round_trips(turns: dict[str, list[Counts]]) -> None:
-    assert turns["advisor"] == [Counts(statements=7, round_trips=10)] * len(EARLIER)
-    assert turns["skill"] == [Counts(statements=4, round_trips=6)] * len(EARLIER)
+    assert turns["advisor"] == [Counts(statements=6, round_trips=8)] * len(EARLIER)
+    assert turns["skill"] == [Counts(statements=4, round_trips=5)] * len(EARLIER)
 
 
 def test_a_turns_statements_give_the_columns_that_they_name(
@@ -74,4 +74,4 @@ def test_a_turns_statements_give_the_columns_that_they_name(
     db.engine("app").dispose()
     db.engine.cache_clear()
     settings.cache_clear()
-    assert len(compared) == 6
+    assert len(compared) == 5
