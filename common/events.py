@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Engine, Row
 
 from common import log
 from common.config import Settings
-from common.db import error_name, retried, set_user, transaction, went_away
+from common.db import commit_with_next, error_name, retried, set_user, statement, transaction, went_away
 from common.errors import InvalidRequest, Unavailable
 from common.once import once
 from common.text import to_json
@@ -171,6 +171,7 @@ def consume(event: Event, effect: Effect, *, now: datetime, source: Engine | Non
             if row is None or reason:
                 return reason
             effect(connection, row)
+            commit_with_next(connection)
             delete_event(connection, event, row.user_id)
             return "done"
 
@@ -209,16 +210,19 @@ def receive_push(body: dict[str, Any], consumer: Callable[[Event], str]) -> dict
     return {"outcome": consumer(event)}
 
 
+_LOCK = statement(
+    "id user_id conversation_id deliver_after dead_at trigger",
+    """
+    select id, user_id, conversation_id, deliver_after, dead_at, payload->>'trigger'
+    from outbox_events where id = :id and type = :type for update
+""",
+)
+
+
 def lock_event(connection: Connection, event: Event) -> Row[Any] | None:
     """The row of `event`, locked, and the transaction scoped to its user; None when there is no such row. The payload, which may be large,
     stays in the database, where the effect reads it."""
-    row = connection.execute(
-        sa.text("""
-            select id, user_id, conversation_id, deliver_after, dead_at, payload->>'trigger' as trigger
-            from outbox_events where id = :id and type = :type for update
-        """),
-        {"id": event.id, "type": event.type},
-    ).first()
+    row = connection.execute(_LOCK, {"id": event.id, "type": event.type}).first()
     if row is not None:
         set_user(connection, row.user_id)
     return row

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, Row
 
 from common import log
+from common.db import statement
 from common.memory.snapshot_summary import K, Snapshot
 from common.tools.registry import tools
 
@@ -88,38 +89,47 @@ def read_recall(rows: list[dict[str, Any]]) -> list[Snapshot]:
     ]
 
 
+_PERSIST = statement(
+    "tool_name stored_before",
+    """
+    with stored as (
+        insert into message_tool_results
+            (user_id, message_id, conversation_id, site_id, tool_use_id, tool_name, tool_input, tool_output, signals,
+             arguments_hash, is_error, position, observed_at, created_at)
+        select e.user_id, m.id, m.conversation_id, s.id, r.tool_use_id, r.tool_name, r.tool_input, r.tool_output,
+               r.signals, r.arguments_hash, r.is_error, r.position, r.observed_at, r.created_at
+        from outbox_events e
+        join messages m on m.id = cast(e.payload->>'message_id' as uuid) and m.user_id = :user_id
+        left join sites s on s.id = cast(e.payload->>'site_id' as uuid) and s.user_id = :user_id
+        cross join lateral jsonb_to_recordset(e.payload->'results') as r (
+            tool_use_id text, tool_name text, tool_input jsonb, tool_output jsonb, signals jsonb, arguments_hash text,
+            is_error boolean, position integer, observed_at timestamptz, created_at timestamptz)
+        where e.id = :event_id and e.user_id = :user_id
+        on conflict (message_id, tool_use_id) do nothing
+        returning tool_name)
+    select tool_name, (
+        select count(*) from message_tool_results where user_id = :user_id and conversation_id = :conversation_id)
+    from stored
+""",
+)
+
+
 def persist_snapshots(connection: Connection, event: Row[Any]) -> None:
     """The effect of a `tool-results` event: a row for each result whose message still exists, and the oldest beyond the
     conversation's limit deleted. Repeating it changes nothing."""
-    stored = connection.execute(
-        sa.text("""
-            insert into message_tool_results
-                (user_id, message_id, conversation_id, site_id, tool_use_id, tool_name, tool_input, tool_output, signals,
-                 arguments_hash, is_error, position, observed_at, created_at)
-            select e.user_id, m.id, m.conversation_id, s.id, r.tool_use_id, r.tool_name, r.tool_input, r.tool_output,
-                   r.signals, r.arguments_hash, r.is_error, r.position, r.observed_at, r.created_at
-            from outbox_events e
-            join messages m on m.id = cast(e.payload->>'message_id' as uuid) and m.user_id = :user_id
-            left join sites s on s.id = cast(e.payload->>'site_id' as uuid) and s.user_id = :user_id
-            cross join lateral jsonb_to_recordset(e.payload->'results') as r (
-                tool_use_id text, tool_name text, tool_input jsonb, tool_output jsonb, signals jsonb, arguments_hash text,
-                is_error boolean, position integer, observed_at timestamptz, created_at timestamptz)
-            where e.id = :event_id and e.user_id = :user_id
-            on conflict (message_id, tool_use_id) do nothing
-            returning tool_name
-        """),
-        {"event_id": event.id, "user_id": event.user_id},
-    ).scalars()
-    for name in stored:
-        log.emit("tool_results_persisted_total", tool_name=name, row_count=1)
-    connection.execute(
-        sa.text("""
-            delete from message_tool_results
-            where user_id = :user_id and id in (
-                select id from message_tool_results
-                where user_id = :user_id and conversation_id = :conversation_id
-                order by created_at desc, position desc
-                offset :most)
-        """),
-        {"user_id": event.user_id, "conversation_id": event.conversation_id, "most": MAX_PER_CONVERSATION},
-    )
+    of_conversation = {"user_id": event.user_id, "conversation_id": event.conversation_id}
+    stored = connection.execute(_PERSIST, {"event_id": event.id, **of_conversation}).all()
+    for row in stored:
+        log.emit("tool_results_persisted_total", tool_name=row.tool_name, row_count=1)
+    if stored and stored[0].stored_before + len(stored) > MAX_PER_CONVERSATION:
+        connection.execute(
+            sa.text("""
+                delete from message_tool_results
+                where user_id = :user_id and id in (
+                    select id from message_tool_results
+                    where user_id = :user_id and conversation_id = :conversation_id
+                    order by created_at desc, position desc
+                    offset :most)
+            """),
+            {"most": MAX_PER_CONVERSATION, **of_conversation},
+        )
