@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from common.accounts import Account, Tier
 from common.config import Settings
@@ -354,20 +355,19 @@ def settle_and_reserve(
 
 
 # Per database: when the deployment's spend was last read, and how much it was. Read once a minute, so that a turn does not pay for it.
-_spent: dict[str, tuple[datetime, Decimal]] = {}
+_spent: WeakKeyDictionary[Engine, tuple[datetime, Decimal]] = WeakKeyDictionary()
 _SPENT_FOR = timedelta(minutes=1)
 
 
 def check_spend_stop(connection: Connection, config: Settings, now: datetime) -> None:
     """Raise Unavailable when the whole deployment has spent its day's limit, as of at most a minute ago."""
-    key = str(connection.engine.url)
-    read_at, spent = _spent.get(key, (None, Decimal(0)))
+    read_at, spent = _spent.get(connection.engine, (None, Decimal(0)))
     if read_at is None or not timedelta(0) <= now - read_at < _SPENT_FOR:
         midnight = datetime.combine(day_of(now), datetime.min.time(), UTC)
         # A function of the owner's: no customer's role may read what others spent, only this one sum.
         spent = connection.scalar(
             sa.text("select spent_since(:midnight)"), {"midnight": midnight}
         ) or Decimal(0)
-        _spent[key] = (now, spent)
+        _spent[connection.engine] = (now, spent)
     if spent >= Decimal(str(config.daily_spend_stop_usd)):
         raise Unavailable("The advisor has reached its daily limit of model cost. It answers again tomorrow.")

@@ -17,6 +17,7 @@ from common.config import settings
 from tests.conftest import Database
 
 EARLIER = (2, 60)
+TRIED = 5  # plans for the values at hand, before PostgreSQL compares them with one for any
 
 
 @dataclass(frozen=True)
@@ -75,3 +76,24 @@ def test_a_turns_statements_give_the_columns_that_they_name(
     db.engine.cache_clear()
     settings.cache_clear()
     assert len(compared) == 5
+
+
+def test_a_turns_statements_are_planned_for_any_values_also_in_a_long_conversation(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = database.server.url(database.name)
+    monkeypatch.setenv("MEMBERINTEL_DATABASE_URL", url)
+    ours = Ours(url, database.superuser, more=True)
+    with free_of_cost(ours.publisher):
+        ours.prepare(500)
+        for number in range(TRIED + 3):
+            ours.turn(number)
+    with db.engine("app").connect() as connection:
+        planned = connection.exec_driver_sql(
+            "select statement, custom_plans from pg_prepared_statements where generic_plans + custom_plans > 5"
+        ).all()
+    db.engine("app").dispose()
+    db.engine.cache_clear()
+    settings.cache_clear()
+    assert len(planned) >= 6
+    assert [row.statement for row in planned if row.custom_plans > TRIED] == []
