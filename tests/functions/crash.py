@@ -64,7 +64,10 @@ def main(step: str, token: str, internal: str) -> None:
         turn.begin_turn = dying_after(turn.begin_turn)
     elif step == "tool_ran":
         answering.run_tool = dying_after(answering.run_tool)
-    elif step == "before_the_last_commit":
+    elif step == "before_the_last_statement":
+        turn.finish_turn = die
+    elif step == "before_the_last_commit":  # as of a turn that writes more beside its answer
+        turn.db.commit_with_next = lambda _connection: None
         turn.finish_turn = dying_after(turn.finish_turn)
     elif step == "before_publishing":
         events.publish_now = die  # type: ignore[assignment]

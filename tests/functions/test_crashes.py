@@ -26,6 +26,7 @@ STEPS = {
     "begun": ([QUESTION], ["running"], 0, False),
     "tool_ran": ([QUESTION], ["running"], 0, False),
     "mid_stream": ([QUESTION], ["running"], 0, False),
+    "before_the_last_statement": ([QUESTION], ["running"], 0, False),
     "before_the_last_commit": ([QUESTION], ["running"], 0, False),
     "before_publishing": ([QUESTION, ANSWER], ["complete"], 1, True),
     "consumer_before_its_commit": ([QUESTION, ANSWER], ["complete"], 1, True),
