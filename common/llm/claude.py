@@ -238,7 +238,8 @@ def _calls(content: list[dict[str, Any]], model: str) -> Iterator[ToolCall]:
     replay = {"claude": model, "content": content} if reasoned else None
     for block in content:
         if block["type"] == "tool_use":
-            given = block["input"] if isinstance(block["input"], dict) else {}
+            given = block.get("input")
+            given = given if isinstance(given, dict) else {}
             yield ToolCall(block["id"], block["name"], given, replay)
             replay = None
 
