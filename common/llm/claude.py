@@ -6,7 +6,6 @@ wait for it ("What's new in Claude Sonnet 5.5", "Prompting Claude Haiku 5.5", pl
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -93,65 +92,25 @@ class Claude:
     def _turn(self, arguments: dict[str, Any], request: ModelRequest, model: str) -> Iterator[ProviderEvent]:
         total = Usage()
         for _ in range(1 + MAX_PAUSES):
-            answer = _Answer()
-            with self._client().messages.create(**arguments, stream=True) as events:
-                for event in events:
-                    answer.take(event)
-                    if event.type == "content_block_delta" and event.delta.type == "text_delta":
-                        yield TextDelta(event.delta.text)
+            answer: Any = None
+            with self._client().messages.stream(**arguments) as stream:
+                for event in stream:
+                    if event.type == "text":
+                        yield TextDelta(event.text)
                     elif event.type in ("message_start", "message_delta"):
-                        yield total + answer.usage
-            if answer.stop_reason is None:
+                        answer = stream.current_message_snapshot
+                        yield total + _usage(answer.usage)
+            if answer is None or answer.stop_reason is None:
                 raise ProviderOverloaded("Claude: the stream ended without a stop")
-            total += answer.usage
+            total += _usage(answer.usage)
             if answer.stop_reason != "pause_turn":
                 if answer.stop_reason == "tool_use":
-                    yield from _calls(answer.content(), model)
+                    yield from _calls(answer, model)
                 yield Stop(_reason(answer.stop_reason), answer.model, "claude", total)
                 return
-            paused = {"role": "assistant", "content": answer.content()}
+            paused = {"role": "assistant", "content": _as_sent(answer.content)}
             arguments = {**arguments, "messages": [*arguments["messages"], paused]}
         yield Stop("max_tokens", answer.model, "claude", total)
-
-
-class _Answer:
-    """An answer as it comes. The SDK's own helper for that compiles, for the first, shapes that nothing here asks for."""
-
-    def __init__(self) -> None:
-        self.model = ""
-        self.stop_reason: str | None = None
-        self.usage = Usage()
-        self._blocks: list[Any] = []
-        self._inputs: dict[int, str] = {}
-
-    def take(self, event: Any) -> None:
-        """Add what the next event of the stream says."""
-        if event.type == "message_start":
-            self.model, self.usage = event.message.model, _usage(event.message.usage, self.usage)
-        elif event.type == "message_delta":
-            self.stop_reason, self.usage = event.delta.stop_reason, _usage(event.usage, self.usage)
-        elif event.type == "content_block_start":
-            self._blocks.append(event.content_block)
-        elif event.type == "content_block_delta":
-            self._extend(event.index, event.delta)
-
-    def _extend(self, index: int, delta: Any) -> None:
-        block = self._blocks[index]
-        if delta.type == "text_delta":
-            block.text += delta.text
-        elif delta.type == "input_json_delta":
-            self._inputs[index] = self._inputs.get(index, "") + delta.partial_json
-        elif delta.type == "thinking_delta":
-            block.thinking += delta.thinking
-        elif delta.type == "signature_delta":
-            block.signature = delta.signature
-
-    def content(self) -> list[dict[str, Any]]:
-        """The blocks, as they are sent back. Raises ValueError for a tool's arguments that are no JSON."""
-        blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in self._blocks]
-        for index, written in self._inputs.items():
-            blocks[index]["input"] = json.loads(written or "{}")
-        return blocks
 
 
 def provider(config: Settings) -> Claude:
@@ -231,31 +190,29 @@ def _closed(schema: Any) -> Any:
     return {**closed, "additionalProperties": False} if schema.get("type") == "object" else closed
 
 
-def _calls(content: list[dict[str, Any]], model: str) -> Iterator[ToolCall]:
+def _calls(answer: Any, model: str) -> Iterator[ToolCall]:
     """The tool calls of a finished answer. The first carries the whole answer where it has reasoning blocks, for the API wants
     these back unchanged with the results."""
+    content = _as_sent(answer.content)
     reasoned = any(block["type"] in ("thinking", "redacted_thinking") for block in content)
     replay = {"claude": model, "content": content} if reasoned else None
-    for block in content:
-        if block["type"] == "tool_use":
-            given = block.get("input")
-            given = given if isinstance(given, dict) else {}
-            yield ToolCall(block["id"], block["name"], given, replay)
+    for block in answer.content:
+        if block.type == "tool_use":
+            given = block.input if isinstance(block.input, dict) else {}
+            yield ToolCall(block.id, block.name, given, replay)
             replay = None
 
 
-def _usage(reported: Any, known: Usage) -> Usage:
-    """`known`, replaced by what is reported: each count is the total so far, and one that is missing has not changed."""
+def _as_sent(content: Any) -> list[dict[str, Any]]:
+    return [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in content]
 
-    def total(field: str, before: int) -> int:
-        value = getattr(reported, field)
-        return before if value is None else int(value)
 
+def _usage(usage: Any) -> Usage:
     return Usage(
-        total("input_tokens", known.input_tokens),
-        total("output_tokens", known.output_tokens),
-        total("cache_read_input_tokens", known.cache_read_tokens),
-        total("cache_creation_input_tokens", known.cache_write_tokens),
+        usage.input_tokens or 0,
+        usage.output_tokens or 0,
+        usage.cache_read_input_tokens or 0,
+        usage.cache_creation_input_tokens or 0,
     )
 
 
