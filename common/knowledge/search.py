@@ -209,7 +209,8 @@ candidates as (
 ),
 known_found as (
     select {shown} from (
-        select e.*, coalesce(similarity, {similarity}) as score, (select sum(idf * {weight}) from unnest({asked_for}) as t join known using (lexeme)) as words
+        select e.*, coalesce(similarity, {similarity}) as score,
+               (select sum(idf * {weight}) from unnest({asked_for}) as t join known using (lexeme)) as words
         from candidates join brain_entries as e using (id) where e.tenant_id = 'global'
     ) as e order by entry_id
 ),
