@@ -223,7 +223,8 @@ knowledge as (
 # An entry's lexemes but for those that the query lacks, which are most of them: reading a lexeme's places is what costs.
 _ASKED_FOR = "ts_delete(e.lexemes, tsvector_to_array(ts_delete(e.lexemes, array(select lexeme from known))))"
 
-# The index reads the size of a batch as it begins one; a row that was found comes after the first has begun.
+# The index reads the size of a batch as it begins one. A row comes when the first has been made, and makes those after it small: a filter
+# mostly leaves a few too little, not a whole batch. The distance is computed for the order in any case.
 _NEAREST = f"""
     select id, {{distance}} as distance, set_config('hnsw.ef_search', '{MORE}', true) from brain_entries
     where {{within}} and embedding_model = {{model}} order by distance limit {{fetch}}"""
