@@ -79,7 +79,7 @@ _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 def connecting(url: sa.URL, **more: Any) -> Callable[[], driver.Connection]:
     """What makes a connection of ours to `url`."""
     where = {**url.translate_connect_args(username="user"), **url.query, **more}
-    if url.host in _THIS_MACHINE:
+    if url.host in _THIS_MACHINE or "unix_sock" in url.query:
         # Asked for TLS, which pg8000 does unless told, it would read all authorities anew for each connection, to check none: 20 ms.
         where.setdefault("ssl_context", False)
     return lambda: driver.connect(**where)
