@@ -13,7 +13,7 @@ import functools
 import itertools
 import socket
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -68,6 +68,11 @@ class Cursor(dbapi.Cursor):  # type: ignore[misc]
         rows = self._context.rows
         self._row_iter = None if rows is None else iter(rows)
 
+    def executemany(self, operation: str, param_sets: Iterable[Sequence[Any]]) -> None:
+        """As in DB-API. No commit goes with it, for it is several statements."""
+        self._c.last = False
+        super().executemany(operation, param_sets)
+
 
 @functools.lru_cache(maxsize=500)
 def _numbered(operation: str) -> str:
@@ -107,7 +112,8 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
             self._exchange(request)
 
     def commit_with_next(self) -> None:
-        """Send the commit of the open transaction with its next statement, which is its last: where that fails, nothing is committed."""
+        """Send the commit of the open transaction with its next statement, which is its last: where that fails, nothing is committed. A
+        COPY, and a statement without parameters (a rollback to a savepoint is one) or for many rows, goes without it."""
         self.last = self._in_transaction
 
     def execute_simple(self, statement: str) -> Any:
@@ -115,6 +121,7 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
         if statement.startswith(_UNANSWERED) and self._in_transaction:
             self.waiting.append(_control(statement))
             return self.waiting[-1].context
+        self.last = False
         return self._exchange(_simple(statement))
 
     def execute_unnamed(
@@ -122,18 +129,31 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
     ) -> Any:
         """A statement with parameters, or a COPY."""
         if stream is not None:
+            self.last = False
             if self.waiting:
                 self._exchange(self.waiting.pop())
             return super().execute_unnamed(statement, vals, oids, stream)
-        if statement in ("commit", "rollback") and self.waiting and self.waiting[0].begins:
+        if statement in ("commit", "rollback"):
+            return self._finish(statement)
+        return self._exchange(self._extended(statement, vals)) if vals else self.execute_simple(statement)
+
+    def _finish(self, statement: str) -> Any:
+        """Commit or roll back. The transaction is over then, whatever is raised, but for a lost connection."""
+        self.last = False
+        if self.waiting and self.waiting[0].begins:
             self.waiting.clear()  # nothing was asked in it
             self._transaction_status = core.IDLE
             return core.Context(statement)
         if statement == "commit" and not (self._in_transaction or self.autocommit):
             return core.Context(statement)  # it went with the last statement
-        if statement in ("commit", "rollback"):
+        if statement == "rollback":
+            self.waiting.clear()  # the server would skip the rollback, where it refused one of them
+        try:
             return self._exchange(_control(statement))
-        return self._exchange(self._extended(statement, vals)) if vals else self.execute_simple(statement)
+        except dbapi.DatabaseError:
+            if self._in_transaction:  # what waited was refused, and the commit skipped
+                self._exchange(_control("rollback"))
+            raise
 
     def close(self) -> None:
         """Close, also under a thread that still reads. It is woken first: a read that goes on where the descriptor has been given to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import threading
 from typing import Any
 
@@ -13,6 +14,7 @@ from sqlalchemy import Connection
 from common import driver
 from common.db import (
     commit_with_next,
+    copy_out,
     error_name,
     in_user_transaction,
     set_local,
@@ -358,6 +360,76 @@ def test_a_commit_is_not_left_to_the_next_transaction(database: Database, person
         connection.execute(_RENAME, {"name": "Later", "user_id": person.user_id})
         connection.rollback()
     assert database.scalar("select name from sites") == "Club"
+
+
+def test_a_refused_setting_does_not_stand_in_the_way_of_a_rollback(
+    database: Database, person: Person
+) -> None:
+    def work(connection: Connection) -> None:
+        connection.execute(_RENAME, {"name": "Later", "user_id": person.user_id})
+        set_local(connection, {"lock_timeout": "no number"})
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        in_user_transaction(person.user_id, work, source=database.engine("app", 1))
+    assert database.scalar("select name from sites") == "Club"
+
+
+def test_a_commit_that_a_refused_setting_stopped_ends_its_transaction(
+    database: Database, person: Person
+) -> None:
+    engine = database.engine("app", 1)
+    with engine.connect() as connection:
+        set_user(connection, person.user_id)
+        connection.execute(_RENAME, {"name": "Later", "user_id": person.user_id})
+        set_local(connection, {"lock_timeout": "no number"})
+        with pytest.raises(sa.exc.DBAPIError, match="22023"):
+            connection.commit()
+        assert not opened(connection)._in_transaction
+    with user_transaction(person.user_id, source=engine) as connection:
+        assert connection.scalar(sa.text("select name from sites")) == "Club"
+
+
+def test_a_rollback_to_a_savepoint_brings_no_commit(database: Database, person: Person) -> None:
+    def work(connection: Connection) -> None:
+        connection.execute(_RENAME, {"name": "Later", "user_id": person.user_id})
+        with connection.begin_nested():
+            connection.execute(_RENAME, {"name": "Last", "user_id": person.user_id})
+            commit_with_next(connection)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        in_user_transaction(person.user_id, work, source=database.engine("app", 1))
+    assert database.scalar("select name from sites") == "Club"
+
+
+def test_a_failed_statement_without_parameters_does_not_end_the_transaction(
+    database: Database, person: Person
+) -> None:
+    with user_transaction(person.user_id, source=database.engine("app", 1)) as connection:
+        connection.execute(_RENAME, {"name": "Later", "user_id": person.user_id})
+        undone = connection.begin_nested()
+        commit_with_next(connection)
+        with pytest.raises(sa.exc.DBAPIError, match="22012"):
+            connection.execute(sa.text("select 1 / 0"))
+        undone.rollback()
+        assert connection.scalar(sa.text("select name from sites")) == "Later"
+    assert database.scalar("select name from sites") == "Later"
+
+
+def test_no_commit_goes_with_a_copy_or_with_a_statement_for_many_rows(
+    database: Database, person: Person
+) -> None:
+    engine = database.engine("app", 1)
+    with user_transaction(person.user_id, source=engine) as connection:
+        commit_with_next(connection)
+        copied = io.BytesIO()
+        copy_out(connection, "copy (select name from sites) to stdout", copied)
+        assert copied.getvalue() == b"Club\n"
+    with user_transaction(person.user_id, source=engine) as connection:
+        commit_with_next(connection)
+        connection.execute(_RENAME, [{"name": name, "user_id": person.user_id} for name in ("One", "Two")])
+    assert database.scalar("select name from sites") == "Two"
 
 
 _RENAME = sa.text("update sites set name = :name where user_id = :user_id returning name")
