@@ -19,7 +19,17 @@ from sqlalchemy import Connection, Engine, Row
 
 from common import log
 from common.config import Settings
-from common.db import commit_with_next, error_name, retried, set_user, statement, transaction, went_away
+from common.db import (
+    ONE_PLAN,
+    commit_with_next,
+    error_name,
+    retried,
+    set_local,
+    set_user,
+    statement,
+    transaction,
+    went_away,
+)
 from common.errors import InvalidRequest, Unavailable
 from common.once import once
 from common.text import to_json
@@ -173,6 +183,7 @@ def consume(event: Event, effect: Effect, *, now: datetime, source: Engine | Non
             reason = not_now(row, now)
             if row is None or reason:
                 return reason
+            set_local(connection, ONE_PLAN)
             commit_with_next(connection)
             effect(connection, row)
             return "done"
