@@ -41,9 +41,12 @@ RECALL = f"""
     shown as (
         select * from calls where not is_error and not (tool_name = any(cast(:hidden_tools as text[])))),
     newest as (
-        select distinct on (site_id, tool_name, arguments_hash) * from shown
-        order by site_id, tool_name, arguments_hash, created_at desc, position desc),
-    recalled as (select * from newest order by created_at desc, position desc limit {K})
+        select site_id, tool_name, arguments_hash, max(row(created_at, position)) as at from shown
+        group by site_id, tool_name, arguments_hash order by at desc limit {K}),
+    recalled as (
+        select s.* from newest n join shown s
+            on s.tool_name = n.tool_name and s.arguments_hash = n.arguments_hash and s.site_id is not distinct from n.site_id
+            and row(s.created_at, s.position) = n.at)
     select coalesce(jsonb_agg(to_jsonb(t) order by t.created_at desc, t.position desc), '[]')
     from (
         select n.tool_name, n.tool_input, n.signals, n.created_at, n.observed_at, n.position,
