@@ -121,7 +121,10 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
 
     def execute_simple(self, statement: str) -> Any:
         """A statement without parameters, or several with semicolons between them."""
-        if statement.startswith(_UNANSWERED) and self._in_transaction and len(self.waiting) < WAITING:
+        accepted = (
+            self._transaction_status == core.IN_TRANSACTION
+        )  # the server refuses any, once it has failed
+        if accepted and len(self.waiting) < WAITING and statement.startswith(_UNANSWERED):
             self.waiting.append(_control(statement))
             return self.waiting[-1].context
         self.last = False

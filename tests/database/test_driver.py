@@ -179,6 +179,20 @@ def test_an_answer_of_many_pieces_is_read_whole(database: Database) -> None:
         assert sum(rows) == 50_000 * 50_001 // 2
 
 
+def test_a_savepoint_that_the_server_will_not_release_is_known_at_once(
+    database: Database, person: Person
+) -> None:
+    def fail_within_two(connection: Connection) -> None:
+        with connection.begin_nested(), connection.begin_nested(), contextlib.suppress(sa.exc.DBAPIError):
+            connection.execute(sa.text("select 1 / cast(:n as int)"), {"n": 0})
+
+    with user_transaction(person.user_id, source=database.engine("app", 1)) as connection:
+        connection.execute(_RENAME, {"name": "Kept", "user_id": person.user_id})
+        with pytest.raises(sa.exc.DBAPIError, match="25P02"):
+            fail_within_two(connection)
+    assert database.scalar("select name from sites") == "Kept"
+
+
 def test_any_number_of_savepoints_may_follow_each_other(database: Database) -> None:
     with transaction("app", source=database.engine("app", 1)) as connection:
         for _ in range(2 * driver.WAITING):
