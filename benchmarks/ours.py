@@ -26,7 +26,7 @@ from common.advisor import context, turn
 from common.advisor.events import Finished
 from common.auth import Identity
 from common.config import Settings, settings
-from common.conversations import TurnRequest
+from common.conversations import Replay, TurnRequest
 from common.knowledge import lexical
 from common.knowledge.ingest import make_index
 from common.knowledge.search import vector_text
@@ -166,7 +166,7 @@ class Ours:
             question or script.question(number), str(uuid.uuid4()), self.conversation_id, remember=True
         )
         begun = turn.begin(self.identity, request, config=self.config, now=datetime.now(UTC))
-        assert isinstance(begun, tuple)
+        assert not isinstance(begun, Replay)
         running, charge = begun
         *_, last = turn.run(running, charge, config=self.config, clock=_now, cancelled=lambda: False)
         assert isinstance(last, Finished)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Row
@@ -23,8 +22,7 @@ FOREIGN_KEY = "23503"
 Tier = Literal["free", "pro"]
 
 
-@dataclass(frozen=True)
-class Account:
+class Account(NamedTuple):
     """A user and what their tenant pays for."""
 
     user_id: uuid.UUID

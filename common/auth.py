@@ -6,9 +6,8 @@ Scheduler (an OIDC token of a named service account).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from common.config import Settings
 from common.errors import Forbidden, Unauthenticated, Unavailable
@@ -23,8 +22,7 @@ _REQUIRED = ["exp", "iat", "iss", "aud", "sub"]
 _LEEWAY_SECONDS = 30
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(NamedTuple):
     """A customer as the issuer knows them. `issued_at` lets an erasure refuse the tokens that came before it."""
 
     issuer: str

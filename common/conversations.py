@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 import sqlalchemy as sa
@@ -93,8 +93,7 @@ class BegunTurn:
         return ZoneInfo(self.timezone)
 
 
-@dataclass(frozen=True)
-class Replay:
+class Replay(NamedTuple):
     """A turn that was finished before: its stored answer is given again."""
 
     turn_id: uuid.UUID

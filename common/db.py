@@ -79,7 +79,7 @@ _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 def connecting(url: sa.URL, **more: Any) -> Callable[[], driver.Connection]:
     """What makes a connection of ours to `url`."""
     where = {**url.translate_connect_args(username="user"), **url.query, **more}
-    if url.host in _THIS_MACHINE:
+    if url.host in _THIS_MACHINE or "unix_sock" in url.query:
         # Asked for TLS, which pg8000 does unless told, it would read all authorities anew for each connection, to check none: 20 ms.
         where.setdefault("ssl_context", False)
     return lambda: driver.connect(**where)
@@ -221,23 +221,37 @@ def retried(work: Callable[[], T], *, attempts: int = 4, sleep: Callable[[float]
             attempt += 1
 
 
+ONE_PLAN = {"plan_cache_mode": "force_generic_plan"}
+"""For the statements of each turn: a plan for any values is made once a connection. Where the server may choose, it comes to think, as
+tables grow, that a plan for the values at hand is cheaper, and spends more on planning than on the statement."""
+
+
 @contextlib.contextmanager
 def user_transaction(
-    user_id: uuid.UUID, *, role: Role = "app", source: Engine | None = None
+    user_id: uuid.UUID,
+    *,
+    role: Role = "app",
+    source: Engine | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[Connection]:
-    """A transaction as `role` that sees the rows of `user_id` only."""
+    """A transaction as `role` that sees the rows of `user_id` only, with `settings` of the server's while it lasts."""
     with transaction(role, source=source) as connection:
-        set_user(connection, user_id)
+        set_local(connection, {**_of_user(user_id), **(settings or {})})
         yield connection
 
 
 def in_user_transaction(
-    user_id: uuid.UUID, work: Callable[[Connection], T], *, role: Role = "app", source: Engine | None = None
+    user_id: uuid.UUID,
+    work: Callable[[Connection], T],
+    *,
+    role: Role = "app",
+    source: Engine | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> T:
-    """What `work` returns in a transaction of `user_id`, committed; `retried` where the database went away."""
+    """What `work` returns in a `user_transaction`, committed; `retried` where the database went away."""
 
     def once() -> T:
-        with user_transaction(user_id, role=role, source=source) as connection:
+        with user_transaction(user_id, role=role, source=source, settings=settings) as connection:
             return work(connection)
 
     return retried(once)
@@ -245,7 +259,11 @@ def in_user_transaction(
 
 def set_user(connection: Connection, user_id: uuid.UUID) -> None:
     """Scope the rest of this transaction to `user_id`. It ends with the transaction (`true`), so that it cannot reach the next one."""
-    set_local(connection, {"app.user_id": str(user_id)})
+    set_local(connection, _of_user(user_id))
+
+
+def _of_user(user_id: uuid.UUID) -> dict[str, str]:
+    return {"app.user_id": str(user_id)}
 
 
 def commit_with_next(connection: Connection) -> None:

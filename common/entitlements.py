@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
@@ -45,8 +45,7 @@ LIMITS: dict[Tier, Limits] = {
 }
 
 
-@dataclass(frozen=True)
-class Count:
+class Count(NamedTuple):
     """An amount to add to a tenant's counter of a period, within a limit."""
 
     counter: str

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from flask import Request, Response, current_app, has_app_context
 from flask import request as flask_request
@@ -84,8 +84,7 @@ class Call:
 Handler = Callable[[Call], "Response | dict[str, Any]"]
 
 
-@dataclass(frozen=True)
-class Endpoint:
+class Endpoint(NamedTuple):
     """A route and what it demands of its caller."""
 
     method: str

@@ -19,7 +19,8 @@ def main() -> None:
     from functions_framework import create_app
     from functions_framework._http import create_server
 
-    server = create_server(create_app(), debug=False)
+    # gunicorn's socket to be steered by is a thread with an event loop, and nobody would speak to it.
+    server = create_server(create_app(), debug=False, control_socket_disable=True)
     gc.freeze()
     gc.enable()
     server.run(os.environ.get("HOST", "0.0.0.0"), int(os.environ.get("PORT", "8080")))  # noqa: S104 - a container's own network

@@ -128,7 +128,7 @@ def load_context(begun: BegunTurn, config: Settings, now: datetime) -> Loaded:
             beside=beside,
         )
 
-    found = db.in_user_transaction(user_id, read)
+    found = db.in_user_transaction(user_id, read, settings=db.ONE_PLAN)
     return Loaded(
         found.beside["history"] if history is None else history,
         found.beside["documents"],

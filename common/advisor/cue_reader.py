@@ -15,7 +15,6 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,8 +68,7 @@ class Lists(NamedTuple):
     edits: Mapping[str, str]
 
 
-@dataclass(frozen=True)
-class Plans:
+class Plans(NamedTuple):
     """A site's plan names: those recognised anywhere, those that need context, and those that need quotes."""
 
     anywhere: Mapping[Words, Cue]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from common.errors import AppError
 from common.llm.types import TextDelta, ToolCall
@@ -20,16 +20,14 @@ class StepFinished:
     """A call of the model, and the tools it asked for, are done."""
 
 
-@dataclass(frozen=True)
-class Noted:
+class Noted(NamedTuple):
     """Something to show beside the answer: `name` is route or recall."""
 
     name: str
     data: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(NamedTuple):
     """The stored answer in its JSON form; `error` says how a turn that did not complete ended."""
 
     answer: dict[str, Any]

@@ -23,7 +23,6 @@ wording could be either, the query is demoted: that costs a little money, a wron
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NamedTuple
 
@@ -38,8 +37,7 @@ QUALIFIERS = frozenset(("plan", "attribute"))
 END = Cue("", {})
 
 
-@dataclass(frozen=True)
-class Route:
+class Route(NamedTuple):
     """Who answers, how sure that is, and why: `kind:cue` from our lists and plan names, never other text."""
 
     name: Name

@@ -7,8 +7,8 @@ or mistake for the question's context.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date
+from typing import NamedTuple
 
 from common.advisor import prompts
 from common.llm.types import Message, Section, ToolCall, ToolSpec
@@ -28,8 +28,7 @@ HAND_OVER = ToolSpec(
 )
 
 
-@dataclass(frozen=True)
-class Skill:
+class Skill(NamedTuple):
     """A kind of question and the tools that answer it."""
 
     name: str
@@ -47,8 +46,7 @@ SKILLS = {
 }
 
 
-@dataclass(frozen=True)
-class SkillRequest:
+class SkillRequest(NamedTuple):
     """All that a skill gets."""
 
     query: str

@@ -78,6 +78,7 @@ def _begin(
 ) -> tuple[BegunTurn, Charge] | Replay:
     def work() -> tuple[BegunTurn, Charge] | Replay:
         with db.transaction("app") as connection:
+            db.set_local(connection, db.ONE_PLAN)
             account = accounts.enter(connection, identity, config, now)
             entitlements.check_spend_stop(connection, config, now)
             charge = reserve_for("chat", account, config, prompt_tokens=MAX_PROMPT_TOKENS, now=now).covering(
@@ -264,7 +265,7 @@ class _Turn:
                 return [], []
             return written, self._write_beside(connection, finished, changes, now)
 
-        made, logged = db.in_user_transaction(self.begun.account.user_id, write)
+        made, logged = db.in_user_transaction(self.begun.account.user_id, write, settings=db.ONE_PLAN)
         short_term.keep_turn(self.begun, self._history, finished.text, now)
         publisher = events.publisher(self.config)
         events.publish_now(made, publisher)

@@ -25,7 +25,8 @@ from common.text import clean_text, to_json
 # Set by benchmarks/locomo.py and benchmarks/search.py.
 WORDS = 0.6  # the share of the words in the fused score; the rest is meaning's
 BOOST = 0.15  # what a full match with the customer's profile adds
-EF_SEARCH = 120  # how many neighbours HNSW keeps in view
+EF_SEARCH = 120  # how many neighbours HNSW keeps in view, and so the size of the first batch that it finds
+MORE = 20  # the size of each further batch, where a filter leaves too little of those before
 OVER_FETCH, OVER_FETCH_WITH_PROFILE = 3, 6
 
 
@@ -174,9 +175,8 @@ asked as materialized (
 terms as materialized (select lexeme from unnest(to_tsvector('english', cast(:query as text))))"""
 
 _SHOWN = "id as entry_id, document, title, url, content, attributes, created_at, updated_at, score, words"
-_SCORE = (
-    "case when embedding_model = :model then 1 - (embedding <=> (select embedding from asked)) end as score"
-)
+_SIMILARITY = "case when embedding_model = :model then 1 - (embedding <=> (select embedding from asked)) end"
+_SCORE = f"{_SIMILARITY} as score"
 
 _MEMORY = f"""
 mine as materialized (
@@ -213,16 +213,19 @@ known as materialized (
     select b.lexeme, b.best, b.weights, {idf} as idf
     from terms join brain_terms as b using (lexeme), brain_terms as everything where everything.lexeme = ''
 ),
-by_words as (
-    select id, sum(idf * weight) as words from known, unnest(best, weights) as champion(id, weight) group by id order by words desc, id
-),
+champions as (select unnest(best) as id, idf * unnest(weights) as words from known),
+by_words as (select id, sum(words) as words from champions group by id order by words desc),
 nearest as materialized ({nearest}),
 candidates as (
-    (select id from by_words {filtered} order by words desc, id limit {fetch}) union select id from nearest
+    select id, max(similarity) as similarity from (
+        (select id, null as similarity from by_words {filtered} order by words desc limit {fetch})
+        union all select id, 1 - distance from nearest
+    ) as either group by id
 ),
 known_found as (
     select {shown} from (
-        select e.*, {score}, (select sum(idf * {weight}) from unnest({asked_for}) as t join known using (lexeme)) as words
+        select e.*, coalesce(similarity, {similarity}) as score,
+               (select sum(idf * {weight}) from unnest({asked_for}) as t join known using (lexeme)) as words
         from candidates join brain_entries as e using (id) where e.tenant_id = 'global'
     ) as e order by entry_id
 ),
@@ -235,9 +238,12 @@ knowledge as (
 # An entry's lexemes but for those that the query lacks, which are most of them: reading a lexeme's places is what costs.
 _ASKED_FOR = "ts_delete(e.lexemes, tsvector_to_array(ts_delete(e.lexemes, array(select lexeme from known))))"
 
-_NEAREST = """
-    select id from brain_entries where {within} and embedding_model = {model} order by {distance} limit {fetch}"""
-_NOTHING = "select cast(null as uuid) as id limit 0"
+# The index reads the size of a batch as it begins one. A row comes when the first has been made, and makes those after it small: a filter
+# mostly leaves a few too little, not a whole batch. The distance is computed for the order in any case.
+_NEAREST = f"""
+    select id, {{distance}} as distance, set_config('hnsw.ef_search', '{MORE}', true) from brain_entries
+    where {{within}} and embedding_model = {{model}} order by distance limit {{fetch}}"""
+_NOTHING = "select cast(null as uuid) as id, cast(null as float8) as distance limit 0"
 _BY_INDEX = "cast(embedding as halfvec({size})) <=> cast((select embedding from asked) as halfvec({size}))"
 _ONE_BY_ONE = "embedding <=> (select embedding from asked)"
 
@@ -273,7 +279,7 @@ def _statement(
         else _NOTHING,
         fetch=fetch,
         shown=_SHOWN,
-        score=_SCORE,
+        similarity=_SIMILARITY,
         weight=weight("e", "t"),
         asked_for=_ASKED_FOR,
     )

@@ -7,9 +7,9 @@ import random
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
-from typing import cast
+from typing import NamedTuple, cast
 
 from common import log
 from common.config import Settings
@@ -53,8 +53,7 @@ BACKOFF_SECONDS = (0.5, 1.5)
 _COUNT_MARGIN = Decimal("1.15")
 
 
-@dataclass(frozen=True)
-class Attempt:
+class Attempt(NamedTuple):
     """One try: which model, and how long to wait before it."""
 
     choice: ModelChoice

@@ -7,6 +7,7 @@ wait for it ("What's new in Claude Sonnet 5.5", "Prompting Claude Haiku 5.5", pl
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from common import log
@@ -53,11 +54,16 @@ class Claude:
         self._client = once(self._connect)
 
     def _connect(self) -> Any:
-        import anthropic
         import httpx2
+
+        # The authorities are read without the interpreter's lock: beside the import, they cost no time.
+        with ThreadPoolExecutor(1, "authorities") as beside:
+            authorities = beside.submit(httpx2.create_ssl_context)
+            import anthropic
 
         key = self._config.anthropic_api_key
         return anthropic.Anthropic(
+            http_client=anthropic.DefaultHttpxClient(verify=authorities.result()),
             api_key=key.get_secret_value() if key else "",
             base_url=self._config.anthropic_base_url or None,
             max_retries=0,

@@ -7,8 +7,8 @@ Gemini's are the list prices of "Gemini Developer API pricing" of ai.google.dev,
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from decimal import Decimal
+from typing import NamedTuple
 
 from common import log
 from common.llm.types import ModelChoice, Usage
@@ -19,8 +19,7 @@ REASONING_TOKENS = {"gemini": 4096}
 _MILLION = Decimal(1_000_000)
 
 
-@dataclass(frozen=True)
-class Price:
+class Price(NamedTuple):
     """US dollars per million tokens. `cache_write` is for five minutes. `up_to` bounds the prompt's tokens; None: any length."""
 
     input: Decimal

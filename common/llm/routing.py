@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 from common.config import Settings, variable
 from common.errors import ConfigError
@@ -17,8 +16,7 @@ TIERS: tuple[Tier, ...] = get_args(Tier)
 OFFLINE = ModelChoice("offline", "offline-1")
 
 
-@dataclass(frozen=True)
-class Route:
+class Route(NamedTuple):
     """A row of the routing table: the settings that may name the models, and the models when these are empty."""
 
     setting: str

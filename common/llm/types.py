@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 Task = Literal["chat", "skill", "wrap_up"]
 StopReason = Literal["end", "tool_use", "max_tokens", "refusal", "context_full", "cancelled"]
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """One named part of the system prompt. A cache mark stands behind the last section with `stable=True`."""
 
     name: str
@@ -43,8 +42,7 @@ class ToolCall:
     replay: Any = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True)
-class ToolResult:
+class ToolResult(NamedTuple):
     """The answer to a `ToolCall`, as text for the model."""
 
     call_id: str
@@ -52,8 +50,7 @@ class ToolResult:
     is_error: bool = False
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """One entry of the conversation: text of either side, the calls an assistant made, or the results the user side gives back.
 
     Roles alternate; a message with `calls` is followed by one with exactly their `results`.
@@ -65,8 +62,7 @@ class Message:
     results: tuple[ToolResult, ...] = ()
 
 
-@dataclass(frozen=True)
-class ModelRequest:
+class ModelRequest(NamedTuple):
     """Everything a model gets. `schema` asks for one JSON object of that shape instead of prose."""
 
     task: Task
@@ -77,8 +73,7 @@ class ModelRequest:
     max_output_tokens: int = 2048
 
 
-@dataclass(frozen=True)
-class TextDelta:
+class TextDelta(NamedTuple):
     text: str
 
 
@@ -116,8 +111,7 @@ ProviderEvent = ModelEvent | Usage
 """What a provider yields to `call`: a `Usage` is what it knows until then (a later one replaces it) and goes no further."""
 
 
-@dataclass(frozen=True)
-class ModelChoice:
+class ModelChoice(NamedTuple):
     """A row of the routing table: `provider` is claude, gemini or offline."""
 
     provider: str

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -25,8 +24,7 @@ NOT_NOW = "This could not be saved right now."
 Embed = Callable[[list[str]], list[list[float]]]
 
 
-@dataclass(frozen=True)
-class StagedChange:
+class StagedChange(NamedTuple):
     """A change as the tool staged it, with the vector of its text where it is one of MEMORY."""
 
     target: str

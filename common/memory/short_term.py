@@ -11,9 +11,8 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from common.conversations import MAX_HISTORY_TURNS, BegunTurn
 
@@ -25,8 +24,7 @@ LASTS = timedelta(minutes=15)
 ROW_BYTES = 600  # a row without its text: the dictionary, its keys' values and their place
 
 
-@dataclass(frozen=True)
-class _Kept:
+class _Kept(NamedTuple):
     version: int
     rows: tuple[Row, ...]
     size: int

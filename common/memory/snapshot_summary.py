@@ -6,9 +6,8 @@ Its wording is a contract that the evals assert. Everything here is a pure funct
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 from common.text import count_tokens, one_line, sanitise, to_json
@@ -26,8 +25,7 @@ If the user is asking about CURRENT state, call the tool fresh — do not
 present these snapshots as live data."""
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """What recall reads of a stored tool result, and of the last earlier one of the same call whose signals differed."""
 
     tool_name: str

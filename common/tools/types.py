@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 from sqlalchemy import Connection
@@ -59,8 +59,7 @@ class ToolContext:
     staged: list[dict[str, Any]] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class ToolOutput:
+class ToolOutput(NamedTuple):
     """A result: JSON for the model, and the moment up to which its data reaches (never the clock)."""
 
     data: dict[str, Any]

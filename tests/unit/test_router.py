@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from dataclasses import FrozenInstanceError
 
 import pytest
 from hypothesis import given, settings
@@ -142,7 +141,7 @@ def test_reasons_never_repeat_the_customers_own_words() -> None:
 
 
 def test_a_route_cannot_be_changed() -> None:
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(AttributeError):
         route("List my plans").name = "kpi"  # type: ignore[misc]
 
 
