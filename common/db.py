@@ -168,7 +168,7 @@ def unavailable_when_gone(connection: Connection) -> Iterator[None]:
     """Raises Unavailable where the database goes away under `connection`, or had gone while it waited in its pool."""
     try:
         yield
-    except (sa.exc.DBAPIError, OSError) as exc:
+    except (sa.exc.DBAPIError, pg8000.InterfaceError, OSError) as exc:
         if connection.invalidated:  # else the error is the statement's, or of another making
             raise Unavailable() from exc
         raise

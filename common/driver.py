@@ -22,6 +22,10 @@ from pg8000 import converters, core, dbapi
 PREPARED = 100
 """How many prepared statements a connection keeps on the server."""
 
+WAITING = 100
+"""How many savepoints wait. We read no answer before all is sent: where the server could not get rid of the first ones, each would wait
+for the other."""
+
 _UNANSWERED = ("SAVEPOINT ", "RELEASE SAVEPOINT ")
 _ENDS = (core.COMMAND_COMPLETE, core.EMPTY_QUERY_RESPONSE)  # of the answer to a statement
 # Where pg8000 has a word of its own: the server does not refuse the commit of a transaction that has failed, it rolls back.
@@ -102,14 +106,13 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
             self._transaction_status, self.last = core.IN_TRANSACTION, False
 
     def later(self, statement: str, values: Sequence[Any]) -> None:
-        """Send `statement` (its parameters as $1, $2 …) with the next one. Its rows are dropped. That next one raises its error, and
-        has then had no effect itself, for the transaction has failed. Outside a transaction nothing waits: it would meet the next user."""
+        """Send `statement` (its parameters as $1, $2 …) with the next one. Its rows, which must be few and small, are dropped. That next
+        one raises its error, and has then had no effect itself, for the transaction has failed. Raises ProgrammingError outside a
+        transaction: it would meet the next user."""
         self.begin()
-        request = self._extended(statement, values)
-        if self._in_transaction:
-            self.waiting.append(request)
-        else:
-            self._exchange(request)
+        if not self._in_transaction:
+            raise dbapi.ProgrammingError("nothing waits outside a transaction")
+        self.waiting.append(self._extended(statement, values))
 
     def commit_with_next(self) -> None:
         """Send the commit of the open transaction with its next statement, which is its last: where that fails, nothing is committed. A
@@ -118,7 +121,10 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
 
     def execute_simple(self, statement: str) -> Any:
         """A statement without parameters, or several with semicolons between them."""
-        if statement.startswith(_UNANSWERED) and self._in_transaction:
+        accepted = (
+            self._transaction_status == core.IN_TRANSACTION
+        )  # the server refuses any, once it has failed
+        if accepted and len(self.waiting) < WAITING and statement.startswith(_UNANSWERED):
             self.waiting.append(_control(statement))
             return self.waiting[-1].context
         self.last = False

@@ -261,6 +261,8 @@ class _Turn:
                 now=now,
                 quiet=timedelta(minutes=self.config.quiet_minutes),
             )
+            if written is None:  # so is what is written beside
+                return [], []
             return written, self._write_beside(connection, finished, changes, now)
 
         made, logged = db.in_user_transaction(self.begun.account.user_id, write, settings=db.ONE_PLAN)

@@ -100,9 +100,10 @@ def finish_turn(
     settled: Sequence[Ended],
     now: datetime,
     quiet: timedelta,
-) -> list[Event]:
+) -> list[Event] | None:
     """Write all that a turn made, and settle the calls of its open reservation. Returns the events to publish after the commit: its tool
-    results, and the session's end if the client asked for it.
+    results, and the session's end if the client asked for it. None where an earlier try was committed, with what it wrote beside: only
+    the acknowledgement was lost, and the relay publishes.
 
     Raises LeaseLost; nothing was written then.
     """
@@ -141,7 +142,7 @@ def finish_turn(
     ).one()
     if row.held != 1:
         if _was_committed(connection, begun, now):
-            return []  # only the commit's acknowledgement was lost; the relay publishes
+            return None
         raise LeaseLost()
     results = [Event(event_id, "tool-results")] if event_id else []
     return results + ([Event(row.session_event, "session-ended")] if ends else [])

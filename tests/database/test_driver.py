@@ -7,6 +7,7 @@ import io
 import threading
 from typing import Any
 
+import pg8000
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -178,6 +179,28 @@ def test_an_answer_of_many_pieces_is_read_whole(database: Database) -> None:
         assert sum(rows) == 50_000 * 50_001 // 2
 
 
+def test_a_savepoint_that_the_server_will_not_release_is_known_at_once(
+    database: Database, person: Person
+) -> None:
+    def fail_within_two(connection: Connection) -> None:
+        with connection.begin_nested(), connection.begin_nested(), contextlib.suppress(sa.exc.DBAPIError):
+            connection.execute(sa.text("select 1 / cast(:n as int)"), {"n": 0})
+
+    with user_transaction(person.user_id, source=database.engine("app", 1)) as connection:
+        connection.execute(_RENAME, {"name": "Kept", "user_id": person.user_id})
+        with pytest.raises(sa.exc.DBAPIError, match="25P02"):
+            fail_within_two(connection)
+    assert database.scalar("select name from sites") == "Kept"
+
+
+def test_any_number_of_savepoints_may_follow_each_other(database: Database) -> None:
+    with transaction("app", source=database.engine("app", 1)) as connection:
+        for _ in range(2 * driver.WAITING):
+            with connection.begin_nested():
+                assert len(opened(connection).waiting) <= driver.WAITING
+        assert connection.scalar(sa.text("select cast(:n as int)"), {"n": 1}) == 1
+
+
 def test_a_percent_sign_in_quotes_is_no_placeholder(database: Database) -> None:
     with transaction("app", source=database.engine("app", 1)) as connection:
         statement = sa.text("select 'a%s %', cast(:n as int)")
@@ -189,7 +212,8 @@ def test_what_waits_outside_a_transaction_does_not_wait_for_the_next_user(
 ) -> None:
     engine = database.engine("app", 1)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        set_user(connection, person.user_id)
+        with pytest.raises(pg8000.ProgrammingError):
+            set_user(connection, person.user_id)
         mine = opened(connection)
         assert not mine.waiting
         with pytest.raises(sa.exc.DBAPIError, match="25P01"):
