@@ -19,7 +19,7 @@ from common.knowledge.performance import EVENTS_KEPT
 SNAPSHOTS_KEPT = timedelta(days=180)
 TURNS_KEPT = timedelta(days=30)
 GRACE = timedelta(days=7)
-BATCH = 250
+BATCH = 100
 _EVER = datetime.min.replace(tzinfo=UTC)
 
 
