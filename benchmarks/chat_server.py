@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -40,32 +39,28 @@ class Place:
 @contextlib.contextmanager
 def place(model: str, customers: int = 1) -> Iterator[Place]:
     """A place whose model is at the address `model`."""
-    with tempfile.TemporaryDirectory(prefix="memberintel-bench-") as folder:
-        Path(folder).chmod(0o755)
-        with postgres.server(Path(folder)) as server, trusted(Path(folder)) as (issuer, keys):
-            postgres.create_database(server, "bench")
-            owner = sa.create_engine(server.url("bench", "memberintel_owner"), poolclass=sa.NullPool)
-            migrations.migrate(owner)
-            database = Database(server, "bench")
-            people = [
-                add_person(database, f"{n}@demo.example", issuer=ISSUER).email for n in range(customers)
-            ]
-            environment = {
-                **settings(database, (issuer, keys)),
-                "PATH": os.environ["PATH"],
-                "PYTHONPATH": str(package.ROOT),
-                "FUNCTION_TARGET": "main",
-                "FUNCTION_SOURCE": "functions/chat/main.py",
-                "K_SERVICE": "chat",
-                "HOST": "127.0.0.1",
-                "THREADS": str(THREADS),
-                "ANTHROPIC_API_KEY": "sk-none",
-                "ANTHROPIC_BASE_URL": model,
-                "MEMBERINTEL_POOL_SIZE": str(POOL),
-                "MEMBERINTEL_REQUESTS_PER_MINUTE": "100000",
-            }
-            yield Place(database, environment, [issuer.customer_token(email) for email in people])
-            database.dispose()
+    with postgres.throw_away(durable=True) as server, trusted(server.folder) as (issuer, keys):
+        postgres.create_database(server, "bench")
+        owner = sa.create_engine(server.url("bench", "memberintel_owner"), poolclass=sa.NullPool)
+        migrations.migrate(owner)
+        database = Database(server, "bench")
+        people = [add_person(database, f"{n}@demo.example", issuer=ISSUER).email for n in range(customers)]
+        environment = {
+            **settings(database, (issuer, keys)),
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(package.ROOT),
+            "FUNCTION_TARGET": "main",
+            "FUNCTION_SOURCE": "functions/chat/main.py",
+            "K_SERVICE": "chat",
+            "HOST": "127.0.0.1",
+            "THREADS": str(THREADS),
+            "ANTHROPIC_API_KEY": "sk-none",
+            "ANTHROPIC_BASE_URL": model,
+            "MEMBERINTEL_POOL_SIZE": str(POOL),
+            "MEMBERINTEL_REQUESTS_PER_MINUTE": "100000",
+        }
+        yield Place(database, environment, [issuer.customer_token(email) for email in people])
+        database.dispose()
 
 
 @dataclass(frozen=True)

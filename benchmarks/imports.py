@@ -13,7 +13,6 @@ import csv
 import random
 import resource
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -204,19 +203,14 @@ def main(argv: list[str] | None = None) -> None:
     asked = arguments.parse_args(argv)
     rows = 20_000 if asked.quick else asked.rows
     found: list[Row] = []
-    with (
-        tempfile.TemporaryDirectory(prefix="memberintel-bench-") as name,
-        postgres.server(Path(name), durable=False) as server,
-    ):
-        folder = Path(name)
-        folder.chmod(0o755)
+    with postgres.throw_away() as server:
         postgres.create_database(server)
         config = Settings(database_url=server.url(), statement_timeout_ms=3_600_000)
         migrations.migrate(make_engine(config, "owner"))
         superuser = sa.create_engine(server.url())
         app, site = make_engine(config, "app"), add_site(superuser)
         for kind in asked.kinds:
-            file = folder / f"{kind}.csv"
+            file = server.folder / f"{kind}.csv"
             write_file(file, kind, rows if kind == "payments" else rows // 5, seed=asked.seed)
             found += measure(app, superuser, site, file)
     report.publish(found, asked.json)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import tempfile
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -168,11 +167,7 @@ class Database:
 
 def database() -> Iterator[Database]:
     """A migrated throw-away database."""
-    with (
-        tempfile.TemporaryDirectory(prefix="memberintel-bench-") as folder,
-        postgres.server(Path(folder), durable=False) as server,
-    ):
-        Path(folder).chmod(0o755)
+    with postgres.throw_away() as server:
         postgres.create_database(server)
         config = Settings(database_url=server.url())
         migrations.migrate(make_engine(config, "owner"))

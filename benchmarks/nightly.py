@@ -9,13 +9,11 @@ import argparse
 import contextlib
 import io
 import statistics
-import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
@@ -41,11 +39,7 @@ DAY = timedelta(days=1)
 @contextlib.contextmanager
 def filled(days: int, answers: int, candidates: int) -> Iterator[tuple[Settings, postgres.Server]]:
     """A durable server with `days` days up to END, each with `answers` answers of `candidates` candidates, one in twenty with feedback."""
-    with (
-        tempfile.TemporaryDirectory(prefix="memberintel-bench-") as folder,
-        postgres.server(Path(folder)) as server,
-    ):
-        Path(folder).chmod(0o755)
+    with postgres.throw_away(durable=True) as server:
         postgres.create_database(server, "bench")
         migrations.migrate(sa.create_engine(server.url("bench", "memberintel_owner"), poolclass=sa.NullPool))
         engine = sa.create_engine(server.url("bench"))

@@ -226,7 +226,7 @@ def _exact(
         results[name] = []
         for query in asked:
             ids = ",".join(corpus.nearest(query, options, fetched(options)))
-            given = f"select unnest(cast(string_to_array('{ids}', ',') as uuid[])) as id"
+            given = f"select id, {{distance}} as distance from brain_entries where id = any(cast(string_to_array('{ids}', ',') as uuid[]))"
             search._statement.cache_clear()
             with (
                 mock.patch.object(search, "_NEAREST", given),

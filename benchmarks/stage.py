@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -94,11 +93,9 @@ def is_control(statement: str) -> bool:
 @contextlib.contextmanager
 def stage() -> Iterator[Stage]:
     """A server with a migrated database, until the block ends."""
-    with tempfile.TemporaryDirectory(prefix="memberintel-bench-") as folder:
-        Path(folder).chmod(0o755)  # as root, the server's own account must be able to enter
-        with postgres.server(Path(folder)) as server:
-            postgres.create_database(server)
-            migrations.migrate(make_engine(Settings(database_url=server.url()), "owner"))
-            superuser = sa.create_engine(server.url())
-            yield Stage(server, superuser)
-            superuser.dispose()
+    with postgres.throw_away(durable=True) as server:
+        postgres.create_database(server)
+        migrations.migrate(make_engine(Settings(database_url=server.url()), "owner"))
+        superuser = sa.create_engine(server.url())
+        yield Stage(server, superuser)
+        superuser.dispose()

@@ -168,7 +168,7 @@ def unavailable_when_gone(connection: Connection) -> Iterator[None]:
     """Raises Unavailable where the database goes away under `connection`, or had gone while it waited in its pool."""
     try:
         yield
-    except (sa.exc.DBAPIError, OSError) as exc:
+    except (sa.exc.DBAPIError, pg8000.InterfaceError, OSError) as exc:
         if connection.invalidated:  # else the error is the statement's, or of another making
             raise Unavailable() from exc
         raise
@@ -221,23 +221,37 @@ def retried(work: Callable[[], T], *, attempts: int = 4, sleep: Callable[[float]
             attempt += 1
 
 
+ONE_PLAN = {"plan_cache_mode": "force_generic_plan"}
+"""For the statements of each turn: a plan for any values is made once a connection. Where the server may choose, it comes to think, as
+tables grow, that a plan for the values at hand is cheaper, and spends more on planning than on the statement."""
+
+
 @contextlib.contextmanager
 def user_transaction(
-    user_id: uuid.UUID, *, role: Role = "app", source: Engine | None = None
+    user_id: uuid.UUID,
+    *,
+    role: Role = "app",
+    source: Engine | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[Connection]:
-    """A transaction as `role` that sees the rows of `user_id` only."""
+    """A transaction as `role` that sees the rows of `user_id` only, with `settings` of the server's while it lasts."""
     with transaction(role, source=source) as connection:
-        set_user(connection, user_id)
+        set_local(connection, {**_of_user(user_id), **(settings or {})})
         yield connection
 
 
 def in_user_transaction(
-    user_id: uuid.UUID, work: Callable[[Connection], T], *, role: Role = "app", source: Engine | None = None
+    user_id: uuid.UUID,
+    work: Callable[[Connection], T],
+    *,
+    role: Role = "app",
+    source: Engine | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> T:
-    """What `work` returns in a transaction of `user_id`, committed; `retried` where the database went away."""
+    """What `work` returns in a `user_transaction`, committed; `retried` where the database went away."""
 
     def once() -> T:
-        with user_transaction(user_id, role=role, source=source) as connection:
+        with user_transaction(user_id, role=role, source=source, settings=settings) as connection:
             return work(connection)
 
     return retried(once)
@@ -245,15 +259,29 @@ def in_user_transaction(
 
 def set_user(connection: Connection, user_id: uuid.UUID) -> None:
     """Scope the rest of this transaction to `user_id`. It ends with the transaction (`true`), so that it cannot reach the next one."""
-    set_local(connection, {"app.user_id": str(user_id)})
+    set_local(connection, _of_user(user_id))
+
+
+def _of_user(user_id: uuid.UUID) -> dict[str, str]:
+    return {"app.user_id": str(user_id)}
+
+
+def commit_with_next(connection: Connection) -> None:
+    """Commit this transaction in the round trip of its next statement, which is then its last. Where that statement fails, nothing is
+    committed, as ever; what is found out by reading its rows comes too late to roll it back."""
+    _opened(connection).commit_with_next()
 
 
 def set_local(connection: Connection, values: Mapping[str, str]) -> None:
     """Set what is named for the rest of this transaction. It goes with the transaction's next statement: no round trip of its own."""
     calls = ", ".join(f"set_config(${2 * n + 1}, ${2 * n + 2}, true)" for n in range(len(values)))
+    _opened(connection).later(f"select {calls}", [part for pair in values.items() for part in pair])
+
+
+def _opened(connection: Connection) -> driver.Connection:
     opened = connection.connection.driver_connection
     assert isinstance(opened, driver.Connection), "an engine by make_engine"
-    opened.later(f"select {calls}", [part for pair in values.items() for part in pair])
+    return opened
 
 
 class Writer(Protocol):

@@ -1,8 +1,9 @@
 """The driver: pg8000, with a statement in one round trip where it takes three, and each statement prepared once a connection.
 
 pg8000 sends Parse, waits, sends Describe, waits, sends Bind. Here they go together, and only Bind the next time. What nobody waits for
-the answer of (a transaction's begin, a savepoint, a setting) goes with the statement after it. Everything is encoded before any of it is
-sent, so that a value which cannot be encoded leaves nothing half said. Only `db` uses this module.
+the answer of (a transaction's begin, a savepoint, a setting) goes with the statement after it, under one Sync: where the server refuses
+one of them it skips the rest. Everything is encoded before any of it is sent, so that a value which cannot be encoded leaves nothing half
+said. Only `db` uses this module.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import functools
 import itertools
 import socket
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -21,7 +22,12 @@ from pg8000 import converters, core, dbapi
 PREPARED = 100
 """How many prepared statements a connection keeps on the server."""
 
+WAITING = 100
+"""How many savepoints wait. We read no answer before all is sent: where the server could not get rid of the first ones, each would wait
+for the other."""
+
 _UNANSWERED = ("SAVEPOINT ", "RELEASE SAVEPOINT ")
+_ENDS = (core.COMMAND_COMPLETE, core.EMPTY_QUERY_RESPONSE)  # of the answer to a statement
 # Where pg8000 has a word of its own: the server does not refuse the commit of a transaction that has failed, it rolls back.
 _ROLLED_BACK = {"C": "25P02", "M": "the transaction had failed and was rolled back"}
 _NONE = b"\0\0"  # of the types, formats and result formats that may be listed: all is text
@@ -34,7 +40,7 @@ def adopt(made: Any) -> Connection:
     made.message_types[core.COPY_DATA] = made.handle_COPY_DATA
     made.register_in_adapter(converters.TIMESTAMPTZ, _moment)
     made.prepared, made.waiting, made.stale, made.names = OrderedDict(), [], [], itertools.count()
-    made.received, made.at = bytearray(), 0
+    made.received, made.at, made.last = bytearray(), 0, False
     return made  # type: ignore[no-any-return]
 
 
@@ -66,6 +72,11 @@ class Cursor(dbapi.Cursor):  # type: ignore[misc]
         rows = self._context.rows
         self._row_iter = None if rows is None else iter(rows)
 
+    def executemany(self, operation: str, param_sets: Iterable[Sequence[Any]]) -> None:
+        """As in DB-API. No commit goes with it, for it is several statements."""
+        self._c.last = False
+        super().executemany(operation, param_sets)
+
 
 @functools.lru_cache(maxsize=500)
 def _numbered(operation: str) -> str:
@@ -81,6 +92,7 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
     names: Iterator[int]
     received: bytearray
     at: int
+    last: bool
     _usock: socket.socket | None
 
     def cursor(self) -> Cursor:
@@ -90,40 +102,64 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
     def begin(self) -> None:
         """Begin a transaction, unless one is open or the connection commits by itself."""
         if not self.autocommit and not self._in_transaction:
-            self.waiting.append(_simple("begin transaction", begins=True))
-            self._transaction_status = core.IN_TRANSACTION
+            self.waiting.append(_control("begin transaction", begins=True))
+            self._transaction_status, self.last = core.IN_TRANSACTION, False
 
     def later(self, statement: str, values: Sequence[Any]) -> None:
-        """Send `statement` (its parameters as $1, $2 …) with the next one. Its rows are dropped. That next one raises its error, and
-        has then had no effect itself, for the transaction has failed. Outside a transaction nothing waits: it would meet the next user."""
+        """Send `statement` (its parameters as $1, $2 …) with the next one. Its rows, which must be few and small, are dropped. That next
+        one raises its error, and has then had no effect itself, for the transaction has failed. Raises ProgrammingError outside a
+        transaction: it would meet the next user."""
         self.begin()
-        request = self._extended(statement, values)
-        if self._in_transaction:
-            self.waiting.append(request)
-        else:
-            self._exchange(request)
+        if not self._in_transaction:
+            raise dbapi.ProgrammingError("nothing waits outside a transaction")
+        self.waiting.append(self._extended(statement, values))
+
+    def commit_with_next(self) -> None:
+        """Send the commit of the open transaction with its next statement, which is its last: where that fails, nothing is committed. A
+        COPY, and a statement without parameters (a rollback to a savepoint is one) or for many rows, goes without it."""
+        self.last = self._in_transaction
 
     def execute_simple(self, statement: str) -> Any:
-        """A statement without parameters."""
-        request = _simple(statement)
-        if statement.startswith(_UNANSWERED) and self._in_transaction:
-            self.waiting.append(request)
-            return request.context
-        return self._exchange(request)
+        """A statement without parameters, or several with semicolons between them."""
+        accepted = (
+            self._transaction_status == core.IN_TRANSACTION
+        )  # the server refuses any, once it has failed
+        if accepted and len(self.waiting) < WAITING and statement.startswith(_UNANSWERED):
+            self.waiting.append(_control(statement))
+            return self.waiting[-1].context
+        self.last = False
+        return self._exchange(_simple(statement))
 
     def execute_unnamed(
         self, statement: str, vals: Sequence[Any] = (), oids: Sequence[int] = (), stream: Any = None
     ) -> Any:
         """A statement with parameters, or a COPY."""
         if stream is not None:
+            self.last = False
             if self.waiting:
                 self._exchange(self.waiting.pop())
             return super().execute_unnamed(statement, vals, oids, stream)
-        if statement in ("commit", "rollback") and self.waiting and self.waiting[0].begins:
+        if statement in ("commit", "rollback"):
+            return self._finish(statement)
+        return self._exchange(self._extended(statement, vals)) if vals else self.execute_simple(statement)
+
+    def _finish(self, statement: str) -> Any:
+        """Commit or roll back. The transaction is over then, whatever is raised, but for a lost connection."""
+        self.last = False
+        if self.waiting and self.waiting[0].begins:
             self.waiting.clear()  # nothing was asked in it
             self._transaction_status = core.IDLE
             return core.Context(statement)
-        return self._exchange(self._extended(statement, vals)) if vals else self.execute_simple(statement)
+        if statement == "commit" and not (self._in_transaction or self.autocommit):
+            return core.Context(statement)  # it went with the last statement
+        if statement == "rollback":
+            self.waiting.clear()  # the server would skip the rollback, where it refused one of them
+        try:
+            return self._exchange(_control(statement))
+        except dbapi.DatabaseError:
+            if self._in_transaction:  # what waited was refused, and the commit skipped
+                self._exchange(_control("rollback"))
+            raise
 
     def close(self) -> None:
         """Close, also under a thread that still reads. It is woken first: a read that goes on where the descriptor has been given to
@@ -138,15 +174,7 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
 
     def handle_messages(self, context: Any) -> None:
         """Read up to the next ReadyForQuery. Raises the server's error then."""
-        kind = b""
-        while kind != core.READY_FOR_QUERY:
-            end = self._end()
-            if not end:
-                self._receive()
-                continue
-            message, self.at = bytes(self.received[self.at : end]), end
-            kind = message[:1]
-            self.message_types[kind](message[5:], context)
+        self._read((context,))
         if context.error is not None:
             raise context.error
 
@@ -194,57 +222,71 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
     def _bound(self, values: Sequence[Any]) -> bytes:
         """The values as Bind has them, each after its length. One that stands in several places is written once."""
         written: dict[int, bytes] = {id(None): _NULL}
-
-        def write(value: Any) -> bytes:
-            known = self.py_types.get(type(value))
-            text = known(value) if known else core.make_params(self.py_types, (value,))[0]
-            coded: bytes = text.encode()
-            part = written[id(value)] = len(coded).to_bytes(4) + coded
-            return part
-
-        parts = [written.get(id(value)) or write(value) for value in values]
-        return b"".join((len(values).to_bytes(2), *parts))
+        parts = [len(values).to_bytes(2)]
+        for value in values:
+            part = written.get(id(value))
+            if part is None:
+                known = self.py_types.get(type(value))
+                text = known(value) if known else core.make_params(self.py_types, (value,))[0]
+                coded: bytes = text.encode()
+                part = written[id(value)] = len(coded).to_bytes(4) + coded
+            parts.append(part)
+        return b"".join(parts)
 
     def _exchange(self, request: _Request) -> Any:
         """The answer to `request`, after what waited for it. Raises the first error of any of them, when all answers are read."""
-        requests = [*self.waiting, request]
-        self.waiting.clear()
+        requests = [*self.waiting, request, *([_control("commit")] if self.last else [])]
+        self.waiting, self.last = [], False
         opened = self._usock
         if opened is None:
             raise dbapi.InterfaceError("connection is closed")
+        flights = [list(together) for _, together in itertools.groupby(requests, lambda one: one.simple)]
         closing = [_message(core.CLOSE, core.STATEMENT + old) for old in self.stale]
         self.stale.clear()
         try:
-            opened.sendall(b"".join([*closing, *(one.messages for one in requests)]))
+            opened.sendall(b"".join([*closing, *(part for flight in flights for part in _sent(flight))]))
         except OSError as exc:
             raise dbapi.InterfaceError("network error") from exc
-        errors = [error for one in requests if (error := self._read(one))]
+        errors = [error for flight in flights if (error := self._answer(flight))]
         if errors:
             raise errors[0]
         return request.context
 
-    def _read(self, request: _Request) -> BaseException | None:
+    def _answer(self, flight: Sequence[_Request]) -> BaseException | None:
+        """Read the answer to `flight`. Returns the error by which the server refused one of it, and skipped the rest."""
+        answered = self._read([one.context for one in flight])
+        for number, one in enumerate(flight):
+            if not one.prepares:
+                continue
+            if number >= answered:
+                self.stale.append(one.prepares)
+            else:
+                self._keep(one)
+        error = next((one.context.error for one in flight if one.context.error is not None), None)
+        return dbapi.DatabaseError(_ROLLED_BACK) if isinstance(error, dbapi.InterfaceError) else error
+
+    def _read(self, contexts: Sequence[Any]) -> int:
+        """Read up to the next ReadyForQuery, the answer to each statement into its context; returns how many were answered."""
+        answered, kind = 0, b""
+        while kind != core.READY_FOR_QUERY:
+            end = self._end()
+            if not end:
+                self._receive()
+                continue
+            message, self.at = bytes(self.received[self.at : end]), end
+            kind = message[:1]
+            self.message_types[kind](message[5:], contexts[min(answered, len(contexts) - 1)])
+            answered += kind in _ENDS
+        return answered
+
+    def _keep(self, request: _Request) -> None:
+        """Remember a statement that the server has prepared."""
         context = request.context
-        try:
-            self.handle_messages(context)
-        except dbapi.Error as error:
-            if error is not context.error:
-                raise  # not of the server's: nothing more will come
-            if request.prepares:
-                self.stale.append(request.prepares)
-            refused: BaseException = error
-            if isinstance(error, dbapi.InterfaceError):
-                refused = dbapi.DatabaseError(_ROLLED_BACK)
-            return refused
-        if request.prepares:
-            if twin := self.prepared.get(context.statement):  # both were on their way before either was known
-                self.stale.append(twin.name)
-            self.prepared[context.statement] = _Prepared(
-                request.prepares, context.columns, context.input_funcs
-            )
-            if len(self.prepared) > PREPARED:
-                self.stale.append(self.prepared.popitem(last=False)[1].name)
-        return None
+        if twin := self.prepared.get(context.statement):  # both were on their way before either was known
+            self.stale.append(twin.name)
+        self.prepared[context.statement] = _Prepared(request.prepares, context.columns, context.input_funcs)
+        if len(self.prepared) > PREPARED:
+            self.stale.append(self.prepared.popitem(last=False)[1].name)
 
 
 class _Prepared(NamedTuple):
@@ -256,21 +298,36 @@ class _Prepared(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """Messages up to a Sync, and what their answer is read into. `prepares` is the name of the statement that they prepare."""
+    """The messages of a statement, and what its answer is read into. `prepares` is the name of the statement that they prepare. A `simple`
+    one has its own Sync."""
 
     messages: bytes
     context: Any
     prepares: bytes = b""
     begins: bool = False
+    simple: bool = False
 
 
-def _simple(statement: str, *, begins: bool = False) -> _Request:
-    return _Request(_message(core.QUERY, statement.encode() + b"\0"), core.Context(statement), begins=begins)
+def _simple(statement: str) -> _Request:
+    message = _message(core.QUERY, statement.encode() + b"\0")
+    return _Request(message, core.Context(statement), simple=True)
+
+
+def _control(statement: str, *, begins: bool = False) -> _Request:
+    """Of a transaction's. Not worth keeping on the server, which parses it in no time."""
+    parse = _message(core.PARSE, b"\0" + statement.encode() + b"\0" + _NONE)
+    return _Request(parse + _run(b"\0", _NONE), core.Context(statement), begins=begins)
 
 
 def _run(name: bytes, bound: bytes) -> bytes:
-    bind = _message(core.BIND, b"\0" + name + _NONE + bound + _NONE)
-    return b"".join((bind, core.EXECUTE_MSG, core.SYNC_MSG))
+    execute: bytes = core.EXECUTE_MSG
+    return _message(core.BIND, b"\0" + name + _NONE + bound + _NONE) + execute
+
+
+def _sent(flight: Sequence[_Request]) -> list[bytes]:
+    """The messages of `flight` up to its Sync."""
+    messages = [one.messages for one in flight]
+    return messages if flight[0].simple else [*messages, core.SYNC_MSG]
 
 
 def _message(code: bytes, body: bytes) -> bytes:

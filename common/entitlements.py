@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from common.accounts import Account, Tier
 from common.config import Settings
@@ -113,12 +114,12 @@ Ended = tuple[Charge, Stop]
 
 
 # A counter rises only while it stays within its limit; the row's lock makes that hold for any number of writers at once.
-COUNT = """
+_COUNT = """
     insert into usage_counters (tenant_id, counter, period, used)
     select :tenant_id, w.counter, w.period, w.amount
     from unnest(cast(:counters as text[]), cast(:periods as date[]), cast(:amounts as numeric[]),
                 cast(:limits as numeric[])) as w (counter, period, amount, most)
-    where w.amount <= w.most
+    where w.amount <= w.most and {condition}
     order by w.counter, w.period
     on conflict (tenant_id, counter, period) do update set used = usage_counters.used + excluded.used
     where usage_counters.used + excluded.used <= (
@@ -127,6 +128,7 @@ COUNT = """
         where m.counter = usage_counters.counter and m.period = usage_counters.period)
     returning counter, period
 """
+COUNT = _COUNT.format(condition="true")
 
 RESERVE = """
     insert into usage_charges (id, user_id, tenant_id, turn_id, session_id, kind, provider, model, state, reserved_usd,
@@ -136,14 +138,20 @@ RESERVE = """
     returning id
 """
 
-SETTLE = """
+_SETTLE = """
     update usage_charges
     set state = 'settled', kind = :settled_kind, provider = :stop_provider, model = :stop_model, cost_usd = :stop_cost,
         input_tokens = :stop_input, output_tokens = :stop_output, cache_read_tokens = :stop_cache_read,
         cache_write_tokens = :stop_cache_write, settled_at = :settled_at
-    where id = :settled_id and user_id = :user_id and state <> 'settled'
+    where id = :settled_id and user_id = :user_id and state <> 'settled' and {condition}
     returning id, user_id, tenant_id, turn_id, session_id, expires_at
 """
+SETTLE = _SETTLE.format(condition="true")
+
+# The parts of a turn's last statement, which settles if `held` has a row, and gives back with what it settled: a statement that is sent
+# again because only its answer was lost gives nothing back a second time.
+SETTLE_IF_HELD = _SETTLE.format(condition="exists (select from held)")
+COUNT_IF_SETTLED = _COUNT.format(condition="exists (select from settled)")
 
 # The calls that the reservation of `settled` covered beside the first.
 COVERED = """
@@ -346,20 +354,19 @@ def settle_and_reserve(
 
 
 # Per database: when the deployment's spend was last read, and how much it was. Read once a minute, so that a turn does not pay for it.
-_spent: dict[str, tuple[datetime, Decimal]] = {}
+_spent: WeakKeyDictionary[Engine, tuple[datetime, Decimal]] = WeakKeyDictionary()
 _SPENT_FOR = timedelta(minutes=1)
 
 
 def check_spend_stop(connection: Connection, config: Settings, now: datetime) -> None:
     """Raise Unavailable when the whole deployment has spent its day's limit, as of at most a minute ago."""
-    key = str(connection.engine.url)
-    read_at, spent = _spent.get(key, (None, Decimal(0)))
+    read_at, spent = _spent.get(connection.engine, (None, Decimal(0)))
     if read_at is None or not timedelta(0) <= now - read_at < _SPENT_FOR:
         midnight = datetime.combine(day_of(now), datetime.min.time(), UTC)
         # A function of the owner's: no customer's role may read what others spent, only this one sum.
         spent = connection.scalar(
             sa.text("select spent_since(:midnight)"), {"midnight": midnight}
         ) or Decimal(0)
-        _spent[key] = (now, spent)
+        _spent[connection.engine] = (now, spent)
     if spent >= Decimal(str(config.daily_spend_stop_usd)):
         raise Unavailable("The advisor has reached its daily limit of model cost. It answers again tomorrow.")

@@ -19,7 +19,17 @@ from sqlalchemy import Connection, Engine, Row
 
 from common import log
 from common.config import Settings
-from common.db import error_name, retried, set_user, transaction, went_away
+from common.db import (
+    ONE_PLAN,
+    commit_with_next,
+    error_name,
+    retried,
+    set_local,
+    set_user,
+    statement,
+    transaction,
+    went_away,
+)
 from common.errors import InvalidRequest, Unavailable
 from common.once import once
 from common.text import to_json
@@ -154,10 +164,13 @@ def relay(publisher: Publisher, *, now: datetime, source: Engine | None = None) 
 
 
 Effect = Callable[[Connection, Row[Any]], None]
+"""What an event asks for: one statement, with which the event is deleted (`DELETE`) and its transaction committed."""
+
+DELETE = "delete from outbox_events where id = :event_id and user_id = :user_id"
 
 
 def consume(event: Event, effect: Effect, *, now: datetime, source: Engine | None = None) -> str:
-    """Carry out `effect` for `event` and delete the event, in one transaction scoped to its user.
+    """Carry out `effect` for `event`, which deletes the event, in one transaction scoped to its user.
 
     Returns "done", or why there was nothing to do: "gone" (delivered before, or its user or conversation was deleted), "early" (not
     due yet) or "dead". A failure counts an attempt and is raised; the fifth marks the row dead, keeps it, and returns "dead".
@@ -170,8 +183,9 @@ def consume(event: Event, effect: Effect, *, now: datetime, source: Engine | Non
             reason = not_now(row, now)
             if row is None or reason:
                 return reason
+            set_local(connection, ONE_PLAN)
+            commit_with_next(connection)
             effect(connection, row)
-            delete_event(connection, event, row.user_id)
             return "done"
 
     # An erasure and an effect lock the same rows in other orders; whoever lost finds the event gone, which is no failure of it.
@@ -209,16 +223,19 @@ def receive_push(body: dict[str, Any], consumer: Callable[[Event], str]) -> dict
     return {"outcome": consumer(event)}
 
 
+_LOCK = statement(
+    "id user_id conversation_id deliver_after dead_at trigger",
+    """
+    select id, user_id, conversation_id, deliver_after, dead_at, payload->>'trigger'
+    from outbox_events where id = :id and type = :type for update
+""",
+)
+
+
 def lock_event(connection: Connection, event: Event) -> Row[Any] | None:
     """The row of `event`, locked, and the transaction scoped to its user; None when there is no such row. The payload, which may be large,
     stays in the database, where the effect reads it."""
-    row = connection.execute(
-        sa.text("""
-            select id, user_id, conversation_id, deliver_after, dead_at, payload->>'trigger' as trigger
-            from outbox_events where id = :id and type = :type for update
-        """),
-        {"id": event.id, "type": event.type},
-    ).first()
+    row = connection.execute(_LOCK, {"id": event.id, "type": event.type}).first()
     if row is not None:
         set_user(connection, row.user_id)
     return row
@@ -226,10 +243,7 @@ def lock_event(connection: Connection, event: Event) -> Row[Any] | None:
 
 def delete_event(connection: Connection, event: Event, user_id: uuid.UUID) -> None:
     """Remove an event whose effect is written in this transaction; only its consumer does."""
-    connection.execute(
-        sa.text("delete from outbox_events where id = :id and user_id = :user_id"),
-        {"id": event.id, "user_id": user_id},
-    )
+    connection.execute(sa.text(DELETE), {"event_id": event.id, "user_id": user_id})
 
 
 def not_now(row: Row[Any] | None, now: datetime) -> str:

@@ -34,6 +34,9 @@ EVENTS: dict[str, tuple[str, ...]] = {
     "site_data_age_hours": ("hours",),
 }
 
+_LINE = json.JSONEncoder(
+    ensure_ascii=True, allow_nan=False, default=str
+)  # `json.dumps` makes one at each call
 _trace: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar("trace", default=None)
 
 
@@ -55,7 +58,7 @@ def emit(event: str, *, severity: str = "INFO", **fields: Any) -> None:
 def write(message: str, *, severity: str = "INFO", **fields: Any) -> None:
     """Write one line whose `message` is our own text."""
     line = {"severity": severity, "message": str(message), **fields, **current_trace()}
-    sys.stdout.write(json.dumps(line, ensure_ascii=True, allow_nan=False, default=str) + "\n")
+    sys.stdout.write(_LINE.encode(line) + "\n")
     sys.stdout.flush()
 
 

@@ -5,6 +5,7 @@ A row goes once it is older than its time, to the second. What is to be exported
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,7 +19,8 @@ from common.knowledge.performance import EVENTS_KEPT
 SNAPSHOTS_KEPT = timedelta(days=180)
 TURNS_KEPT = timedelta(days=30)
 GRACE = timedelta(days=7)
-BATCH = 1000
+BATCH = 100
+_EVER = datetime.min.replace(tzinfo=UTC)
 
 
 def purge_retrieval_events(run: Run) -> dict[str, Any]:
@@ -74,16 +76,20 @@ def _purge(
         ready += f""" and exists (select from export_days x
             where x.table_name = '{exported_as}' and x.day = cast({day} as date))"""
     before, last = _moment(run.now - kept, naive), _moment(run.now - kept - GRACE, naive)
-    # Addressed by place: the rows of a batch lie side by side, and a row that changed meanwhile is left for the next night.
+    # Addressed by place: the rows of a batch lie side by side, and a row that changed meanwhile is left for the next night. A batch begins
+    # where the last one ended, for what that deleted still stands in the index.
     deleted, left = _in_batches(
         run,
         f"""
-        delete from {table} where ctid = any(array(
-            select ctid from {table} t
-            where t.{moment} < :before and (t.{moment} < :last or ({ready}))
-            order by t.{moment} limit :batch))
+        with gone as (
+            delete from {table} where ctid = any(array(
+                select ctid from {table} t
+                where t.{moment} >= :since and t.{moment} < :before and (t.{moment} < :last or ({ready}))
+                order by t.{moment} limit :batch))
+            returning {moment} as moment)
+        select count(*) as deleted, max(moment) as until from gone
         """,
-        {"before": before, "last": last},
+        {"since": _moment(_EVER, naive), "before": before, "last": last},
     )
     held = 0 if ready == "true" or left else _held_back(run, table, moment, before)
     return {"deleted": deleted, "held_back": held, "left": left}
@@ -106,14 +112,18 @@ def _held_back(run: Run, table: str, moment: str, before: datetime) -> int:
 
 
 def _in_batches(run: Run, sql: str, parameters: dict[str, Any]) -> tuple[int, bool]:
-    """Repeat `sql`, a transaction each, until it touches less than a batch. Returns how many rows, and whether time ran out."""
-    total = 0
+    """Repeat `sql`, a transaction each, until it deletes less than a batch. Returns how many rows, and whether time ran out. It rests
+    after each batch for as long as that took, so that half of the database's time is always the customers'."""
+    total, values = 0, {**parameters, "batch": BATCH}
     while not run.must_stop():
+        began = time.monotonic()
         with transaction("sweep", source=run.source) as connection:
-            touched = connection.execute(sa.text(sql), {**parameters, "batch": BATCH}).rowcount
-        total += touched
-        if touched < BATCH:
+            done = connection.execute(sa.text(sql), values).one()
+        total += done.deleted
+        if done.deleted < BATCH:
             return total, False
+        values["since"] = done.until
+        time.sleep(time.monotonic() - began)
     return total, True
 
 

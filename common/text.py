@@ -184,6 +184,7 @@ def clean_json(value: Any, *, depth: int = 0) -> Any:
 
 # `json.dumps` makes an encoder at each call.
 _COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=str)
+_CANONICAL = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
 
 
 def to_json(value: Any) -> str:
@@ -193,10 +194,7 @@ def to_json(value: Any) -> str:
 
 def canonical_hash(value: Any) -> str:
     """SHA-256, in hex, of `value` as JSON with sorted keys: equal for equal values, whatever the order of keys."""
-    canonical = json.dumps(
-        clean_json(value), ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":")
-    )
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return hashlib.sha256(_CANONICAL.encode(clean_json(value)).encode()).hexdigest()
 
 
 @functools.cache

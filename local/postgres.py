@@ -91,6 +91,19 @@ def server(folder: Path, *, durable: bool = True) -> Iterator[Server]:
                     stop(folder)
 
 
+@contextlib.contextmanager
+def throw_away(*, durable: bool = False) -> Iterator[Server]:
+    """A new server in a folder of its own, which goes with all its data at the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="memberintel-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # as root, the server's own account must be able to enter
+        try:
+            with server(folder, durable=durable) as running:
+                yield running
+        finally:
+            remove(folder)
+
+
 def stop(folder: Path, how: signal.Signals = signal.SIGINT) -> None:
     """Stop the server of `folder`, if one runs: SIGINT ends its sessions, SIGQUIT is a crash. Returns when it is gone."""
     pid = _pid(_cluster(folder))

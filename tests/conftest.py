@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import tempfile
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -28,21 +25,19 @@ NOW = datetime(2026, 5, 12, 10, 0, tzinfo=UTC)
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[postgres.Server]:
-    with tempfile.TemporaryDirectory(prefix="memberintel-test-") as folder, _server(Path(folder)) as running:
+    with postgres.throw_away() as running:
         postgres.create_database(running, "template")
         owner = sa.create_engine(running.url("template", "memberintel_owner"), poolclass=sa.NullPool)
         migrations.migrate(owner)
         yield running
 
 
-@contextlib.contextmanager
-def _server(folder: Path) -> Iterator[postgres.Server]:
-    folder.chmod(0o755)  # as root, the server's own account must be able to enter
-    try:
-        with postgres.server(folder, durable=False) as running:
-            yield running
-    finally:
-        assert not (folder / "postgres" / "postmaster.pid").exists(), "the server was left behind"
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The data of servers in the tests' folders, which stands outside of them where these keep the server's account out."""
+    yield
+    for note in tmp_path_factory.getbasetemp().rglob("postgres.where"):
+        postgres.remove(note.parent)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from common import db, log
 from common.advisor import prompts
@@ -21,7 +21,7 @@ from common.conversations import HISTORY, BegunTurn, to_messages
 from common.errors import Unavailable
 from common.knowledge.citations import number_sources
 from common.knowledge.embeddings import embedder
-from common.knowledge.search import Candidate, TurnSearch, search_for_turn
+from common.knowledge.search import Beside, Candidate, TurnSearch, search_for_turn
 from common.llm.types import Message, Section
 from common.memory import short_term
 from common.memory.snapshot_summary import Snapshot, recall_block
@@ -73,24 +73,29 @@ class Loaded:
     found: TurnSearch
 
 
-_LOAD = db.statement(
-    "history recall documents wrap_ups",
-    f"""
-    select case when :read_history then {HISTORY} end as history, {RECALL} as recall,
-        (select coalesce(jsonb_agg(to_jsonb(d)), '[]') from (
+# By the statement that searches, which the turn waits for in any case.
+_LOADED = (
+    ("history", f"case when :read_history then {HISTORY} end"),
+    ("recall", RECALL),
+    (
+        "documents",
+        """(select coalesce(jsonb_agg(to_jsonb(d)), '[]') from (
             select kind, content, updated_at from brain_documents
-            where user_id = :user_id and (site_id is null or site_id = cast(:site_id as uuid))) d) as documents,
-        (select coalesce(jsonb_agg(to_jsonb(w) order by w.created_at), '[]') from (
+            where user_id = :user_id and (site_id is null or site_id = cast(:site_id as uuid))) d)""",
+    ),
+    (
+        "wrap_ups",
+        f"""(select coalesce(jsonb_agg(to_jsonb(w) order by w.created_at), '[]') from (
             select l.id, l.summary, l.decisions, l.open_items, l.new_context, l.next_session_note, l.created_at
             from session_logs l
             where l.user_id = :user_id and l.session_id <> :session_id
-            order by l.created_at desc limit {WRAP_UPS}) w) as wrap_ups
-""",
+            order by l.created_at desc limit {WRAP_UPS}) w)""",
+    ),
 )
 
 
 def load_context(begun: BegunTurn, config: Settings, now: datetime) -> Loaded:
-    """Everything that the Advisor may see for this turn, by two statements. The query is embedded before the transaction opens; without
+    """Everything that the Advisor may see for this turn, in one round trip. The query is embedded before the transaction opens; without
     an embedding, since its provider is away, words alone find. The history is not read where this process still has it."""
     history = short_term.recent_messages(begun, now)
     model = embedder(config)
@@ -100,30 +105,35 @@ def load_context(begun: BegunTurn, config: Settings, now: datetime) -> Loaded:
         log.write_exception("query not embedded", exc)
         vector = None
     user_id = begun.account.user_id
+    beside = Beside(
+        _LOADED,
+        {
+            "conversation_id": begun.conversation_id,
+            "session_id": begun.session_id,
+            "user_message_id": begun.user_message_id,
+            "site_id": begun.site.id if begun.site else None,
+            "hidden_tools": hidden_tools(),
+            "read_history": history is None,
+        },
+    )
 
-    def read(connection: Connection) -> tuple[Row[Any], TurnSearch]:
-        row = connection.execute(
-            _LOAD,
-            {
-                "user_id": user_id,
-                "conversation_id": begun.conversation_id,
-                "session_id": begun.session_id,
-                "user_message_id": begun.user_message_id,
-                "site_id": begun.site.id if begun.site else None,
-                "hidden_tools": hidden_tools(),
-                "read_history": history is None,
-            },
-        ).one()
-        return row, search_for_turn(
-            connection, user_id=user_id, query=begun.message, query_embedding=vector, model=model.name
+    def read(connection: Connection) -> TurnSearch:
+        db.commit_with_next(connection)
+        return search_for_turn(
+            connection,
+            user_id=user_id,
+            query=begun.message,
+            query_embedding=vector,
+            model=model.name,
+            beside=beside,
         )
 
-    row, found = db.in_user_transaction(user_id, read)
+    found = db.in_user_transaction(user_id, read, settings=db.ONE_PLAN)
     return Loaded(
-        row.history if history is None else history,
-        row.documents,
-        row.wrap_ups,
-        read_recall(row.recall),
+        found.beside["history"] if history is None else history,
+        found.beside["documents"],
+        found.beside["wrap_ups"],
+        read_recall(found.beside["recall"]),
         found,
     )
 

@@ -28,6 +28,7 @@ from common.errors import AppError, Conflict, LimitReached, ModelUnavailable
 from common.knowledge.citations import cited
 from common.knowledge.embeddings import embedder
 from common.knowledge.retrieval_log import log_retrieval
+from common.knowledge.search import Candidate
 from common.llm.types import ProviderError
 from common.memory import short_term
 from common.memory.honesty import undated_values
@@ -77,6 +78,7 @@ def _begin(
 ) -> tuple[BegunTurn, Charge] | Replay:
     def work() -> tuple[BegunTurn, Charge] | Replay:
         with db.transaction("app") as connection:
+            db.set_local(connection, db.ONE_PLAN)
             account = accounts.enter(connection, identity, config, now)
             entitlements.check_spend_stop(connection, config, now)
             charge = reserve_for("chat", account, config, prompt_tokens=MAX_PROMPT_TOKENS, now=now).covering(
@@ -249,6 +251,8 @@ class _Turn:
         changes = self._prepare_changes()
 
         def write(connection: Connection) -> tuple[list[events.Event], list[dict[str, Any]]]:
+            if not (changes or self._searched(finished)):
+                db.commit_with_next(connection)
             written = finish_turn(
                 connection,
                 self.begun,
@@ -257,9 +261,11 @@ class _Turn:
                 now=now,
                 quiet=timedelta(minutes=self.config.quiet_minutes),
             )
+            if written is None:  # so is what is written beside
+                return [], []
             return written, self._write_beside(connection, finished, changes, now)
 
-        made, logged = db.in_user_transaction(self.begun.account.user_id, write)
+        made, logged = db.in_user_transaction(self.begun.account.user_id, write, settings=db.ONE_PLAN)
         short_term.keep_turn(self.begun, self._history, finished.text, now)
         publisher = events.publisher(self.config)
         events.publish_now(made, publisher)
@@ -281,16 +287,18 @@ class _Turn:
             finished.details["not_saved"] = write_changes(
                 connection, self.begun.account, self.begun.assistant_message_id, changes, now
             )
-        if self.context is None or finished.status == "failed":
-            return []
         return log_retrieval(
             connection,
             user_id=self.begun.account.user_id,
             message_id=self.begun.assistant_message_id,
-            trace=self.context.candidates,
+            trace=self._searched(finished),
             cited=frozenset(s.entry_id for n, s in self._cited()),
             created_at=now,
         )
+
+    def _searched(self, finished: FinishedTurn) -> list[Candidate]:
+        """The candidates of the knowledge base that are to be logged."""
+        return [] if self.context is None or finished.status == "failed" else self.context.candidates
 
     def _cited(self) -> list[tuple[int, Any]]:
         """The sources that the answer refers to, by their number."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
+from sqlalchemy import Connection, RowMapping
 
 from common.db import statement
 from common.errors import ConfigError
@@ -25,7 +25,8 @@ from common.text import clean_text, to_json
 # Set by benchmarks/locomo.py and benchmarks/search.py.
 WORDS = 0.6  # the share of the words in the fused score; the rest is meaning's
 BOOST = 0.15  # what a full match with the customer's profile adds
-EF_SEARCH = 120  # how many neighbours HNSW keeps in view
+EF_SEARCH = 120  # how many neighbours HNSW keeps in view, and so the size of the first batch that it finds
+MORE = 20  # the size of each further batch, where a filter leaves too little of those before
 OVER_FETCH, OVER_FETCH_WITH_PROFILE = 3, 6
 
 
@@ -62,10 +63,19 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class TurnSearch:
-    """What one statement found for a turn."""
+    """What one statement found for a turn, and the columns that were asked for beside."""
 
     memory: SearchResult
     knowledge: SearchResult
+    beside: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Columns that a statement gives beside what the search finds: SQL expressions by name, with the values of their parameters."""
+
+    columns: tuple[tuple[str, str], ...] = ()
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 def search_brain(
@@ -88,8 +98,8 @@ def search_brain(
     what would be searched was embedded by another model.
     """
     asked = _Asked(user_id, query, query_embedding, model, collection, limit, profile, attributes)
-    (found,) = _run(connection, asked, "memory" if collection == "memory" else "knowledge")
-    return _ranked(found, asked, trace=trace)
+    part = "memory" if collection == "memory" else "knowledge"
+    return _ranked(_run(connection, asked, part)[f"{part}_found"] or [], asked, trace=trace)
 
 
 def search_for_turn(
@@ -101,12 +111,18 @@ def search_for_turn(
     model: str,
     limit: int = 5,
     profile: Mapping[str, str] | None = None,
+    beside: Beside = Beside(),
 ) -> TurnSearch:
     """What `search_brain` finds in MEMORY and, with the trace, in the knowledge base, by one statement. Raises MixedModels."""
     asked = _Asked(user_id, query, query_embedding, model, "knowledge", limit, profile, None)
-    memory, knowledge = _run(connection, asked, "memory", "knowledge")
+    row = _run(connection, asked, "memory", "knowledge", beside=beside)
+    memory, knowledge = row["memory_found"] or [], row["knowledge_found"] or []
     of_memory = replace(asked, collection="memory")
-    return TurnSearch(_ranked(memory, of_memory, trace=False), _ranked(knowledge, asked, trace=True))
+    return TurnSearch(
+        _ranked(memory, of_memory, trace=False),
+        _ranked(knowledge, asked, trace=True),
+        {name: row[name] for name, _ in beside.columns},
+    )
 
 
 def nearest_memory(
@@ -159,9 +175,8 @@ asked as materialized (
 terms as materialized (select lexeme from unnest(to_tsvector('english', cast(:query as text))))"""
 
 _SHOWN = "id as entry_id, document, title, url, content, attributes, created_at, updated_at, score, words"
-_SCORE = (
-    "case when embedding_model = :model then 1 - (embedding <=> (select embedding from asked)) end as score"
-)
+_SIMILARITY = "case when embedding_model = :model then 1 - (embedding <=> (select embedding from asked)) end"
+_SCORE = f"{_SIMILARITY} as score"
 
 _MEMORY = f"""
 mine as materialized (
@@ -198,16 +213,19 @@ known as materialized (
     select b.lexeme, b.best, b.weights, {idf} as idf
     from terms join brain_terms as b using (lexeme), brain_terms as everything where everything.lexeme = ''
 ),
-by_words as (
-    select id, sum(idf * weight) as words from known, unnest(best, weights) as champion(id, weight) group by id order by words desc, id
-),
+champions as (select unnest(best) as id, idf * unnest(weights) as words from known),
+by_words as (select id, sum(words) as words from champions group by id order by words desc),
 nearest as materialized ({nearest}),
 candidates as (
-    (select id from by_words {filtered} order by words desc, id limit {fetch}) union select id from nearest
+    select id, max(similarity) as similarity from (
+        (select id, null as similarity from by_words {filtered} order by words desc limit {fetch})
+        union all select id, 1 - distance from nearest
+    ) as either group by id
 ),
 known_found as (
     select {shown} from (
-        select e.*, {score}, (select sum(idf * {weight}) from unnest({asked_for}) as t join known using (lexeme)) as words
+        select e.*, coalesce(similarity, {similarity}) as score,
+               (select sum(idf * {weight}) from unnest({asked_for}) as t join known using (lexeme)) as words
         from candidates join brain_entries as e using (id) where e.tenant_id = 'global'
     ) as e order by entry_id
 ),
@@ -220,9 +238,12 @@ knowledge as (
 # An entry's lexemes but for those that the query lacks, which are most of them: reading a lexeme's places is what costs.
 _ASKED_FOR = "ts_delete(e.lexemes, tsvector_to_array(ts_delete(e.lexemes, array(select lexeme from known))))"
 
-_NEAREST = """
-    select id from brain_entries where {within} and embedding_model = {model} order by {distance} limit {fetch}"""
-_NOTHING = "select cast(null as uuid) as id limit 0"
+# The index reads the size of a batch as it begins one. A row comes when the first has been made, and makes those after it small: a filter
+# mostly leaves a few too little, not a whole batch. The distance is computed for the order in any case.
+_NEAREST = f"""
+    select id, {{distance}} as distance, set_config('hnsw.ef_search', '{MORE}', true) from brain_entries
+    where {{within}} and embedding_model = {{model}} order by distance limit {{fetch}}"""
+_NOTHING = "select cast(null as uuid) as id, cast(null as float8) as distance limit 0"
 _BY_INDEX = "cast(embedding as halfvec({size})) <=> cast((select embedding from asked) as halfvec({size}))"
 _ONE_BY_ONE = "embedding <=> (select embedding from asked)"
 
@@ -235,6 +256,7 @@ def _statement(
     fetch: int,
     one_collection: bool,
     attributes: bool,
+    beside: tuple[tuple[str, str], ...],
     one_by_one: bool,
 ) -> sa.TextualSelect:
     """The statement that gathers the candidates of `parts`; `size` is the query vector's, 0 without one. `one_by_one` compares every entry
@@ -257,13 +279,14 @@ def _statement(
         else _NOTHING,
         fetch=fetch,
         shown=_SHOWN,
-        score=_SCORE,
+        similarity=_SIMILARITY,
         weight=weight("e", "t"),
         asked_for=_ASKED_FOR,
     )
     chosen = [{"memory": _MEMORY, "knowledge": knowledge}[part] for part in parts]
     shown = [(f"{part}.{what}", f"{part}_{what}") for part in parts for what in ("found", "models")]
     shown += [("knowledge.nearest", "nearest")] if "knowledge" in parts else []
+    shown += [(sql, name) for name, sql in beside]
     columns = ", ".join(f"{value} as {name}" for value, name in shown)
     return statement(
         " ".join(name for _, name in shown),
@@ -271,11 +294,19 @@ def _statement(
     )
 
 
-def _run(connection: Connection, asked: _Asked, *parts: str) -> list[list[dict[str, Any]]]:
-    """The candidates of each part (`memory`, `knowledge`) by one statement, or by a second where a filter leaves so little that the index
-    gave up before it had enough. Raises MixedModels."""
+def _run(connection: Connection, asked: _Asked, *parts: str, beside: Beside = Beside()) -> RowMapping:
+    """The row that has the candidates of each part (`memory_found`, `knowledge_found`) and what was asked for beside, by one statement, or
+    by a second where a filter leaves so little that the index gave up before it had enough. Raises MixedModels."""
     one_collection, attributes = asked.collection not in parts, asked.attributes is not None
-    shape = (parts, len(asked.embedding or ()), asked.model, asked.fetch, one_collection, attributes)
+    shape = (
+        parts,
+        len(asked.embedding or ()),
+        asked.model,
+        asked.fetch,
+        one_collection,
+        attributes,
+        beside.columns,
+    )
     values = {
         "user_id": asked.user_id,
         "query": clean_text(asked.query),
@@ -284,6 +315,7 @@ def _run(connection: Connection, asked: _Asked, *parts: str) -> list[list[dict[s
         "fetch": asked.fetch,
         "attributes": to_json(dict(asked.attributes or {})),
         "collection": asked.collection,
+        **beside.values,
     }
     row = connection.execute(_statement(*shape, one_by_one=False), values).one()._mapping
     if asked.embedding and (one_collection or attributes) and row.get("nearest", asked.fetch) < asked.fetch:
@@ -291,7 +323,7 @@ def _run(connection: Connection, asked: _Asked, *parts: str) -> list[list[dict[s
     models = {model for part in parts for model in row[f"{part}_models"] or () if model}
     if asked.embedding is not None and models - {asked.model}:
         raise MixedModels()
-    return [row[f"{part}_found"] or [] for part in parts]
+    return row
 
 
 def _ranked(found: Sequence[Mapping[str, Any]], asked: _Asked, *, trace: bool) -> SearchResult:

@@ -9,7 +9,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Connection, Row
 
-from common import log
+from common import events, log
+from common.db import statement
 from common.memory.snapshot_summary import K, Snapshot
 from common.tools.registry import tools
 
@@ -40,9 +41,12 @@ RECALL = f"""
     shown as (
         select * from calls where not is_error and not (tool_name = any(cast(:hidden_tools as text[])))),
     newest as (
-        select distinct on (site_id, tool_name, arguments_hash) * from shown
-        order by site_id, tool_name, arguments_hash, created_at desc, position desc),
-    recalled as (select * from newest order by created_at desc, position desc limit {K})
+        select site_id, tool_name, arguments_hash, max(row(created_at, position)) as at from shown
+        group by site_id, tool_name, arguments_hash order by at desc limit {K}),
+    recalled as (
+        select s.* from newest n join shown s
+            on s.tool_name = n.tool_name and s.arguments_hash = n.arguments_hash and s.site_id is not distinct from n.site_id
+            and row(s.created_at, s.position) = n.at)
     select coalesce(jsonb_agg(to_jsonb(t) order by t.created_at desc, t.position desc), '[]')
     from (
         select n.tool_name, n.tool_input, n.signals, n.created_at, n.observed_at, n.position,
@@ -88,38 +92,44 @@ def read_recall(rows: list[dict[str, Any]]) -> list[Snapshot]:
     ]
 
 
+# A statement does not see what it writes: of those that were there before, as many stay as the new ones leave room for.
+_PERSIST = statement(
+    "tool_name",
+    f"""
+    with stored as (
+        insert into message_tool_results
+            (user_id, message_id, conversation_id, site_id, tool_use_id, tool_name, tool_input, tool_output, signals,
+             arguments_hash, is_error, position, observed_at, created_at)
+        select e.user_id, m.id, m.conversation_id, s.id, r.tool_use_id, r.tool_name, r.tool_input, r.tool_output,
+               r.signals, r.arguments_hash, r.is_error, r.position, r.observed_at, r.created_at
+        from outbox_events e
+        join messages m on m.id = cast(e.payload->>'message_id' as uuid) and m.user_id = :user_id
+        left join sites s on s.id = cast(e.payload->>'site_id' as uuid) and s.user_id = :user_id
+        cross join lateral jsonb_to_recordset(e.payload->'results') as r (
+            tool_use_id text, tool_name text, tool_input jsonb, tool_output jsonb, signals jsonb, arguments_hash text,
+            is_error boolean, position integer, observed_at timestamptz, created_at timestamptz)
+        where e.id = :event_id and e.user_id = :user_id
+        on conflict (message_id, tool_use_id) do nothing
+        returning tool_name),
+    dropped as (
+        delete from message_tool_results
+        where user_id = :user_id and id in (
+            select id from message_tool_results
+            where user_id = :user_id and conversation_id = :conversation_id
+            order by created_at desc, position desc
+            offset greatest({MAX_PER_CONVERSATION} - (select count(*) from stored), 0))),
+    done as ({events.DELETE})
+    select tool_name from stored
+""",
+)
+
+
 def persist_snapshots(connection: Connection, event: Row[Any]) -> None:
-    """The effect of a `tool-results` event: a row for each result whose message still exists, and the oldest beyond the
-    conversation's limit deleted. Repeating it changes nothing."""
+    """The effect of a `tool-results` event: a row for each result whose message still exists, the oldest beyond the conversation's limit
+    deleted, and the event. Repeating it changes nothing."""
     stored = connection.execute(
-        sa.text("""
-            insert into message_tool_results
-                (user_id, message_id, conversation_id, site_id, tool_use_id, tool_name, tool_input, tool_output, signals,
-                 arguments_hash, is_error, position, observed_at, created_at)
-            select e.user_id, m.id, m.conversation_id, s.id, r.tool_use_id, r.tool_name, r.tool_input, r.tool_output,
-                   r.signals, r.arguments_hash, r.is_error, r.position, r.observed_at, r.created_at
-            from outbox_events e
-            join messages m on m.id = cast(e.payload->>'message_id' as uuid) and m.user_id = :user_id
-            left join sites s on s.id = cast(e.payload->>'site_id' as uuid) and s.user_id = :user_id
-            cross join lateral jsonb_to_recordset(e.payload->'results') as r (
-                tool_use_id text, tool_name text, tool_input jsonb, tool_output jsonb, signals jsonb, arguments_hash text,
-                is_error boolean, position integer, observed_at timestamptz, created_at timestamptz)
-            where e.id = :event_id and e.user_id = :user_id
-            on conflict (message_id, tool_use_id) do nothing
-            returning tool_name
-        """),
-        {"event_id": event.id, "user_id": event.user_id},
+        _PERSIST,
+        {"event_id": event.id, "user_id": event.user_id, "conversation_id": event.conversation_id},
     ).scalars()
     for name in stored:
         log.emit("tool_results_persisted_total", tool_name=name, row_count=1)
-    connection.execute(
-        sa.text("""
-            delete from message_tool_results
-            where user_id = :user_id and id in (
-                select id from message_tool_results
-                where user_id = :user_id and conversation_id = :conversation_id
-                order by created_at desc, position desc
-                offset :most)
-        """),
-        {"user_id": event.user_id, "conversation_id": event.conversation_id, "most": MAX_PER_CONVERSATION},
-    )

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
-import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,12 +18,14 @@ from sqlalchemy import Connection
 
 from common import db, log
 from common.llm.types import ToolCall
+from common.once import once
 from common.text import canonical_hash, clean_json, one_line, to_json
 from common.tools.registry import tools
 from common.tools.types import Remembering, Site, Tool, ToolContext, ToolMistake, ToolOutput
 
 MODEL_BYTES = 32 * 1024
 STORED_BYTES = 256 * 1024
+MAX_AT_ONCE = 200  # more than an instance has requests; one that hangs keeps its thread
 NOTHING_TO_REMEMBER = Remembering(allowed=False)
 
 OpenTransaction = Callable[[], AbstractContextManager[Connection]]
@@ -87,10 +88,12 @@ def run_tool(
     outcome = _within_time(tool, arguments, context, open_transaction)
     if isinstance(outcome, str):
         return _error(call, now, outcome, hashed)
+    whole = to_json(outcome.data)
+    small = len(whole.encode()) <= MODEL_BYTES
     return Executed(
         call=call,
-        for_model=to_json(cut_rows(outcome.data, tool.row_lists, MODEL_BYTES)),
-        output=cut_rows(outcome.data, tool.row_lists, STORED_BYTES),
+        for_model=whole if small else to_json(cut_rows(outcome.data, tool.row_lists, MODEL_BYTES)),
+        output=outcome.data if small else cut_rows(outcome.data, tool.row_lists, STORED_BYTES),
         signals=outcome.signals,
         arguments_hash=hashed,
         is_error=False,
@@ -110,12 +113,17 @@ class _Result:
 
 
 class _Running:
-    """What the tool's thread leaves: its outcome, or the connection that must be taken from it when time is up."""
+    """What a tool's thread holds that must be taken from it when time is up: its connection."""
 
     def __init__(self) -> None:
-        self.outcome: _Result | str = "The tool failed."
         self.connection: Connection | None = None
         self.late = False
+
+
+@once
+def _threads() -> ThreadPoolExecutor:
+    """The threads in which tools run. A new one for each call would take as long as a quick tool's work."""
+    return ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="tool")
 
 
 def _within_time(
@@ -138,30 +146,29 @@ def _within_time(
             scoped.staged.clear()  # what a try staged that lost its connection
             return tool.handler(scoped, arguments)
 
-    def work() -> None:
+    def work() -> _Result | str:
         log.set_trace(trace)
         try:
             output = db.retried(read)
             data = clean_json(output.data)
             signals = clean_json(tool.signals(arguments.model_dump(mode="json"), data))
-            running.outcome = _Result(data, signals, output.as_of)
+            return _Result(data, signals, output.as_of)
         except ToolMistake as exc:
-            running.outcome = str(exc)
+            return str(exc)
         except Exception as exc:  # a tool that fails never ends the turn
             log.write_exception("tool failed", exc, tool_name=tool.name)
-            running.outcome = "The tool failed. Tell the user that this cannot be looked up right now."
+            return "The tool failed. Tell the user that this cannot be looked up right now."
 
-    thread = threading.Thread(target=work, name=f"tool-{tool.name}", daemon=True)
-    thread.start()
-    thread.join(tool.timeout_seconds)
-    if thread.is_alive():
+    outcome = _threads().submit(work)
+    try:
+        return outcome.result(tool.timeout_seconds)
+    except TimeoutError:
         running.late = True
         log.write("tool took too long", severity="WARNING", tool_name=tool.name)
         if running.connection is not None:
             with contextlib.suppress(Exception):
                 running.connection.invalidate()
         return f"The tool did not answer within {tool.timeout_seconds:g} seconds. Ask for less, or do without it."
-    return running.outcome
 
 
 def _limit(connection: Connection, seconds: float) -> None:
@@ -178,7 +185,7 @@ def _error(call: ToolCall, now: datetime, message: str, hashed: str = "") -> Exe
 def cut_rows(data: dict[str, Any], row_lists: tuple[str, ...], limit: int) -> dict[str, Any]:
     """`data` if its JSON is at most `limit` bytes; otherwise a copy cut at a row, marked `truncated` with the whole's size and hash
     and a note that a reader sees. What is too large without any rows is replaced by the note alone."""
-    whole = json.dumps(data, ensure_ascii=False).encode()
+    whole = to_json(data).encode()
     if len(whole) <= limit:
         return data
     mark = {"truncated": True, "size_bytes": len(whole), "sha256": hashlib.sha256(whole).hexdigest()}
@@ -191,10 +198,10 @@ def cut_rows(data: dict[str, Any], row_lists: tuple[str, ...], limit: int) -> di
             **mark,
             "note": _note(len(rows), len(rows), key),
         }
-        room = limit - len(json.dumps(rest, ensure_ascii=False).encode()) - len(key) - 64
+        room = limit - len(to_json(rest).encode()) - len(key) - 64
         kept: list[Any] = []
         for row in rows:
-            room -= len(json.dumps(row, ensure_ascii=False).encode()) + 2
+            room -= len(to_json(row).encode()) + 2
             if room < 0:
                 break
             kept.append(row)

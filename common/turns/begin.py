@@ -190,10 +190,19 @@ def _new_turn(
     )
 
 
-# One statement: each part is a row or two, and a round trip costs more than any of them.
-_BEGIN = statement(
-    "counter",
-    f"""
+_SUPERSEDE = """
+    superseded as (
+        update messages set superseded_at = :now
+        where user_id = :user_id and conversation_id = :conversation_id and superseded_at is null
+          and position >= cast(:edited_from as bigint)),"""
+
+
+def _begin(superseding: str = "") -> sa.TextualSelect:
+    """What a turn writes, by one statement: each part is a row or two, and a round trip costs more than any of them. An edited message
+    has a statement of its own: what it supersedes may be long, and one plan for both would be made anew at each turn."""
+    return statement(
+        "counter",
+        f"""
     with counted as ({entitlements.COUNT}),
     charged as ({entitlements.RESERVE}),
     conversation as (
@@ -212,10 +221,7 @@ _BEGIN = statement(
                 :lease_until, :now)
         on conflict (id) do update set status = 'running', lease = :lease, lease_until = :lease_until, started_at = :now,
             session_id = :session_id, error = null, finished_at = null),
-    superseded as (
-        update messages set superseded_at = :now
-        where user_id = :user_id and conversation_id = :conversation_id and superseded_at is null
-          and position >= cast(:edited_from as bigint)),
+    {superseding}
     message as (
         insert into messages (id, user_id, conversation_id, session_id, turn_id, role, text, status, position, created_at)
         select :user_message_id, :user_id, :conversation_id, :session_id, :turn_id, 'user', :message, 'complete', version, :now
@@ -232,7 +238,10 @@ _BEGIN = statement(
           and deliver_after > :elsewhere_until)
     select counter from counted
 """,
-)
+    )
+
+
+_BEGIN, _BEGIN_EDITED = _begin(), _begin(_SUPERSEDE)
 
 
 def _write_begun(
@@ -246,7 +255,7 @@ def _write_begun(
     account, now = begun.account, begun.started_at
     counts = [entitlements.count_turn(account, now), charge.reserved(account)]
     counted = connection.execute(
-        _BEGIN,
+        _BEGIN if begun.edited_from is None else _BEGIN_EDITED,
         {
             "user_id": account.user_id,
             "conversation_id": begun.conversation_id,

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from common import entitlements
 from common.conversations import LEASE, BegunTurn, FinishedTurn, LeaseLost, session_end
-from common.db import statement
+from common.db import set_user, statement
 from common.entitlements import Ended
 from common.events import Event
 from common.text import to_json
@@ -50,9 +50,9 @@ _FINISH = statement(
         from standing
         where turns.id = :turn_id and turns.user_id = :user_id and lease = :lease and status = 'running'
         returning conversation_id, session_id),
-    settled as ({entitlements.SETTLE}),
+    settled as ({entitlements.SETTLE_IF_HELD}),
     covered as ({entitlements.COVERED}),
-    counted as ({entitlements.COUNT}),
+    counted as ({entitlements.COUNT_IF_SETTLED}),
     conversation as (
         update conversations c set version = c.version + 1 from held
         where c.id = held.conversation_id and c.user_id = :user_id
@@ -100,11 +100,12 @@ def finish_turn(
     settled: Sequence[Ended],
     now: datetime,
     quiet: timedelta,
-) -> list[Event]:
+) -> list[Event] | None:
     """Write all that a turn made, and settle the calls of its open reservation. Returns the events to publish after the commit: its tool
-    results, and the session's end if the client asked for it.
+    results, and the session's end if the client asked for it. None where an earlier try was committed, with what it wrote beside: only
+    the acknowledgement was lost, and the relay publishes.
 
-    Raises LeaseLost, and then the caller's transaction must roll back.
+    Raises LeaseLost; nothing was written then.
     """
     event_id = uuid.uuid4() if finished.tool_results else None
     # A turn that failed will be sent again, and then ends the session.
@@ -141,7 +142,7 @@ def finish_turn(
     ).one()
     if row.held != 1:
         if _was_committed(connection, begun, now):
-            return []  # only the commit's acknowledgement was lost; the relay publishes
+            return None
         raise LeaseLost()
     results = [Event(event_id, "tool-results")] if event_id else []
     return results + ([Event(row.session_event, "session-ended")] if ends else [])
@@ -149,6 +150,7 @@ def finish_turn(
 
 def _was_committed(connection: Connection, begun: BegunTurn, now: datetime) -> bool:
     """Whether this very attempt to finish took effect before: it alone wrote this lease with this moment."""
+    set_user(connection, begun.account.user_id)  # the statement before may have ended its transaction
     found = connection.scalar(
         sa.text("""
             select 1 from turns

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pg8000.dbapi
@@ -38,11 +36,7 @@ class Connector:
 def migrator() -> Iterator[Engine]:
     """An empty instance as the cloud hands it over (a role that may make roles, and one account that is its member), after the migration
     job has run twice."""
-    with (
-        tempfile.TemporaryDirectory(prefix="memberintel-test-") as folder,
-        postgres.server(Path(folder), durable=False) as running,
-    ):
-        Path(folder).chmod(0o755)
+    with postgres.throw_away() as running:
         as_superuser = {"isolation_level": "AUTOCOMMIT", "poolclass": sa.NullPool}
         with sa.create_engine(running.url("postgres"), **as_superuser).connect() as connection:
             connection.execute(sa.text("create role cloudsqlsuperuser nologin createrole createdb"))
@@ -58,7 +52,7 @@ def migrator() -> Iterator[Engine]:
             for _ in range(2):
                 settings.cache_clear()
                 db.engine.cache_clear()
-                assert cli.main(["migrate", "--data", folder]) == 0
+                assert cli.main(["migrate", "--data", str(running.folder)]) == 0
                 db.engine("owner").dispose()
         settings.cache_clear()
         db.engine.cache_clear()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from common.db import copy_out, transaction
+from common.errors import Unavailable
 from tests.conftest import Database
 
 
@@ -33,3 +35,22 @@ def test_rows_of_any_length_arrive_whole(module_database: Database, lengths: str
     found = [line.split(",") for line in out.getvalue().decode().splitlines()]
     assert counted == rows
     assert [(int(n), len(text.strip('"'))) for n, text in found] == expected
+
+
+def test_a_copy_under_which_the_database_goes_away_is_unavailable(module_database: Database) -> None:
+    class Cutting(io.BytesIO):
+        def write(self, data: Any) -> int:
+            if not self.tell():
+                module_database.run(
+                    "select pg_terminate_backend(pid) from pg_stat_activity"
+                    " where datname = current_database() and pid <> pg_backend_pid()"
+                )
+            return super().write(data)
+
+    def copy() -> None:
+        with transaction("app", source=module_database.engine("app", pool_size=1)) as connection:
+            sql = "copy (select repeat('x', 1000) from generate_series(1, 100000)) to stdout"
+            copy_out(connection, sql, Cutting())
+
+    with pytest.raises(Unavailable):
+        copy()

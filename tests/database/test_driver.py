@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import threading
 from typing import Any
 
+import pg8000
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from common import driver
-from common.db import error_name, in_user_transaction, set_local, set_user, transaction, user_transaction
+from common.db import (
+    commit_with_next,
+    copy_out,
+    error_name,
+    in_user_transaction,
+    set_local,
+    set_user,
+    transaction,
+    user_transaction,
+)
 from common.errors import Unavailable
 from tests.conftest import Database, Person, add_person
 
@@ -168,6 +179,28 @@ def test_an_answer_of_many_pieces_is_read_whole(database: Database) -> None:
         assert sum(rows) == 50_000 * 50_001 // 2
 
 
+def test_a_savepoint_that_the_server_will_not_release_is_known_at_once(
+    database: Database, person: Person
+) -> None:
+    def fail_within_two(connection: Connection) -> None:
+        with connection.begin_nested(), connection.begin_nested(), contextlib.suppress(sa.exc.DBAPIError):
+            connection.execute(sa.text("select 1 / cast(:n as int)"), {"n": 0})
+
+    with user_transaction(person.user_id, source=database.engine("app", 1)) as connection:
+        connection.execute(_RENAME, {"name": "Kept", "user_id": person.user_id})
+        with pytest.raises(sa.exc.DBAPIError, match="25P02"):
+            fail_within_two(connection)
+    assert database.scalar("select name from sites") == "Kept"
+
+
+def test_any_number_of_savepoints_may_follow_each_other(database: Database) -> None:
+    with transaction("app", source=database.engine("app", 1)) as connection:
+        for _ in range(2 * driver.WAITING):
+            with connection.begin_nested():
+                assert len(opened(connection).waiting) <= driver.WAITING
+        assert connection.scalar(sa.text("select cast(:n as int)"), {"n": 1}) == 1
+
+
 def test_a_percent_sign_in_quotes_is_no_placeholder(database: Database) -> None:
     with transaction("app", source=database.engine("app", 1)) as connection:
         statement = sa.text("select 'a%s %', cast(:n as int)")
@@ -179,7 +212,8 @@ def test_what_waits_outside_a_transaction_does_not_wait_for_the_next_user(
 ) -> None:
     engine = database.engine("app", 1)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        set_user(connection, person.user_id)
+        with pytest.raises(pg8000.ProgrammingError):
+            set_user(connection, person.user_id)
         mine = opened(connection)
         assert not mine.waiting
         with pytest.raises(sa.exc.DBAPIError, match="25P01"):
@@ -298,3 +332,128 @@ def test_a_read_that_is_interrupted_costs_the_connection(
     with transaction("app", source=engine) as connection:
         assert opened(connection) is not used[0]
         assert connection.execute(read_name, {"user_id": person.user_id}).all() == []
+
+
+def test_a_commit_goes_with_the_last_statement(database: Database, person: Person) -> None:
+    engine = database.engine("app", 1)
+    with user_transaction(person.user_id, source=engine) as connection:
+        commit_with_next(connection)
+        assert connection.execute(_RENAME, {"name": "Later", "user_id": person.user_id}).scalar() == "Later"
+        assert database.scalar("select name from sites") == "Later"
+        assert not opened(connection)._in_transaction
+    with user_transaction(person.user_id, source=engine) as connection:
+        assert connection.scalar(sa.text("select name from sites")) == "Later"
+
+
+def test_nothing_is_committed_where_the_last_statement_fails(database: Database, person: Person) -> None:
+    engine = database.engine("app", 1)
+
+    def work(connection: Connection) -> None:
+        connection.execute(_RENAME, {"name": "Later", "user_id": person.user_id})
+        commit_with_next(connection)
+        connection.execute(sa.text("select 1 / cast(:n as int)"), {"n": 0})
+
+    with pytest.raises(sa.exc.DBAPIError, match="22012"):
+        in_user_transaction(person.user_id, work, source=engine)
+    assert database.scalar("select name from sites") == "Club"
+    with user_transaction(person.user_id, source=engine) as connection:
+        assert connection.scalar(sa.text("select name from sites")) == "Club"
+
+
+def test_a_commit_that_goes_with_its_statement_and_is_refused_is_an_error(database: Database) -> None:
+    engine = database.engine("owner", 1)
+    database.run("create table public.deferred (n int unique deferrable initially deferred)")
+    database.run("grant all on public.deferred to memberintel_owner")
+
+    def insert_twice() -> None:
+        with transaction("owner", source=engine) as connection:
+            commit_with_next(connection)
+            connection.execute(sa.text("insert into public.deferred values (:n), (:n)"), {"n": 1})
+
+    with pytest.raises(sa.exc.DBAPIError, match="23505"):
+        insert_twice()
+    with transaction("owner", source=engine) as connection:
+        assert connection.scalar(sa.text("select count(*) from public.deferred")) == 0
+
+
+def test_a_commit_is_not_left_to_the_next_transaction(database: Database, person: Person) -> None:
+    engine = database.engine("app", 1)
+    with user_transaction(person.user_id, source=engine) as connection:
+        commit_with_next(connection)
+    with user_transaction(person.user_id, source=engine) as connection:
+        connection.execute(_RENAME, {"name": "Later", "user_id": person.user_id})
+        connection.rollback()
+    assert database.scalar("select name from sites") == "Club"
+
+
+def test_a_refused_setting_does_not_stand_in_the_way_of_a_rollback(
+    database: Database, person: Person
+) -> None:
+    def work(connection: Connection) -> None:
+        connection.execute(_RENAME, {"name": "Later", "user_id": person.user_id})
+        set_local(connection, {"lock_timeout": "no number"})
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        in_user_transaction(person.user_id, work, source=database.engine("app", 1))
+    assert database.scalar("select name from sites") == "Club"
+
+
+def test_a_commit_that_a_refused_setting_stopped_ends_its_transaction(
+    database: Database, person: Person
+) -> None:
+    engine = database.engine("app", 1)
+    with engine.connect() as connection:
+        set_user(connection, person.user_id)
+        connection.execute(_RENAME, {"name": "Later", "user_id": person.user_id})
+        set_local(connection, {"lock_timeout": "no number"})
+        with pytest.raises(sa.exc.DBAPIError, match="22023"):
+            connection.commit()
+        assert not opened(connection)._in_transaction
+    with user_transaction(person.user_id, source=engine) as connection:
+        assert connection.scalar(sa.text("select name from sites")) == "Club"
+
+
+def test_a_rollback_to_a_savepoint_brings_no_commit(database: Database, person: Person) -> None:
+    def work(connection: Connection) -> None:
+        connection.execute(_RENAME, {"name": "Later", "user_id": person.user_id})
+        with connection.begin_nested():
+            connection.execute(_RENAME, {"name": "Last", "user_id": person.user_id})
+            commit_with_next(connection)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        in_user_transaction(person.user_id, work, source=database.engine("app", 1))
+    assert database.scalar("select name from sites") == "Club"
+
+
+def test_a_failed_statement_without_parameters_does_not_end_the_transaction(
+    database: Database, person: Person
+) -> None:
+    with user_transaction(person.user_id, source=database.engine("app", 1)) as connection:
+        connection.execute(_RENAME, {"name": "Later", "user_id": person.user_id})
+        undone = connection.begin_nested()
+        commit_with_next(connection)
+        with pytest.raises(sa.exc.DBAPIError, match="22012"):
+            connection.execute(sa.text("select 1 / 0"))
+        undone.rollback()
+        assert connection.scalar(sa.text("select name from sites")) == "Later"
+    assert database.scalar("select name from sites") == "Later"
+
+
+def test_no_commit_goes_with_a_copy_or_with_a_statement_for_many_rows(
+    database: Database, person: Person
+) -> None:
+    engine = database.engine("app", 1)
+    with user_transaction(person.user_id, source=engine) as connection:
+        commit_with_next(connection)
+        copied = io.BytesIO()
+        copy_out(connection, "copy (select name from sites) to stdout", copied)
+        assert copied.getvalue() == b"Club\n"
+    with user_transaction(person.user_id, source=engine) as connection:
+        commit_with_next(connection)
+        connection.execute(_RENAME, [{"name": name, "user_id": person.user_id} for name in ("One", "Two")])
+    assert database.scalar("select name from sites") == "Two"
+
+
+_RENAME = sa.text("update sites set name = :name where user_id = :user_id returning name")

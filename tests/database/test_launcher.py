@@ -70,3 +70,11 @@ def test_removing_takes_the_data(folder: Path) -> None:
     postgres.remove(folder)
     with postgres.server(folder, durable=False) as server:
         assert postgres.create_database(server) is True
+
+
+def test_a_throw_away_server_leaves_nothing_behind() -> None:
+    with postgres.throw_away() as server:
+        data = postgres._cluster(server.folder)
+        assert (data / "postmaster.pid").exists()
+    assert not data.exists()
+    assert not server.folder.exists()

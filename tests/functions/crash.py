@@ -18,7 +18,6 @@ from common import events
 from common.advisor import answering, turn
 from common.llm import call as llm
 from common.llm.types import ToolCall
-from common.memory import snapshots
 from local.app import FUNCTIONS
 from tests.functions.scripted import ScriptedModel
 
@@ -64,7 +63,10 @@ def main(step: str, token: str, internal: str) -> None:
         turn.begin_turn = dying_after(turn.begin_turn)
     elif step == "tool_ran":
         answering.run_tool = dying_after(answering.run_tool)
-    elif step == "before_the_last_commit":
+    elif step == "before_the_last_statement":
+        turn.finish_turn = die
+    elif step == "before_the_last_commit":  # as of a turn that writes more beside its answer
+        turn.db.commit_with_next = lambda _connection: None
         turn.finish_turn = dying_after(turn.finish_turn)
     elif step == "before_publishing":
         events.publish_now = die  # type: ignore[assignment]
@@ -75,8 +77,7 @@ def main(step: str, token: str, internal: str) -> None:
     )
 
     def deliver(event: events.Event) -> None:
-        if step == "consumer_before_its_commit":
-            sys.modules["common.memory.snapshots"].persist_snapshots = die  # type: ignore[attr-defined]
+        if step == "consumer_before_its_effect":
             events.consume_push.__globals__["consume"] = dying_in_effect
         consumer.post("/", json=events.write_push(event), headers={"Authorization": f"Bearer {internal}"})
         if step == "consumer_done":
@@ -85,9 +86,8 @@ def main(step: str, token: str, internal: str) -> None:
     real_consume = events.consume
 
     def dying_in_effect(event: events.Event, effect: Any, **more: Any) -> str:
-        return real_consume(event, dying_after(snapshots_effect), **more)
+        return real_consume(event, die, **more)
 
-    snapshots_effect = snapshots.persist_snapshots
     publisher.deliver = deliver
     headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
     chat.post("/chat", json={"message": "plans?", "turn_id": "t1"}, headers=headers)

@@ -26,9 +26,10 @@ STEPS = {
     "begun": ([QUESTION], ["running"], 0, False),
     "tool_ran": ([QUESTION], ["running"], 0, False),
     "mid_stream": ([QUESTION], ["running"], 0, False),
+    "before_the_last_statement": ([QUESTION], ["running"], 0, False),
     "before_the_last_commit": ([QUESTION], ["running"], 0, False),
     "before_publishing": ([QUESTION, ANSWER], ["complete"], 1, True),
-    "consumer_before_its_commit": ([QUESTION, ANSWER], ["complete"], 1, True),
+    "consumer_before_its_effect": ([QUESTION, ANSWER], ["complete"], 1, True),
     "consumer_done": ([QUESTION, ANSWER], ["complete"], 0, True),
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from common import clock, entitlements
+from common import clock, driver, entitlements
 from common.advisor import answering, turn
 from common.config import settings
 from common.entitlements import LIMITS
@@ -110,6 +110,29 @@ def test_fifty_turns_at_once_never_spend_more_than_the_months_money(
     assert {row.state for row in charges(system)} == {"settled"}
     # Never stuck: what was reserved and not used is there for the next.
     assert system.chat("Hello").status_code == 200
+
+
+def test_an_answer_whose_commit_was_not_heard_of_gives_nothing_back_twice(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(monkeypatch, ANSWERED)
+    assert system.chat("Hello").status_code == 200
+    heard = driver.Connection._answer
+    lost = []
+
+    def deaf(self: driver.Connection, flight: Any) -> BaseException | None:
+        error = heard(self, flight)
+        if not lost and any("held as (" in request.context.statement for request in flight):
+            lost.append(error)
+            raise driver.dbapi.InterfaceError("network error")
+        return error
+
+    monkeypatch.setattr(driver.Connection, "_answer", deaf)
+    assert system.chat("And hello again", turn_id="t2").json["status"] == "complete"
+    assert lost == [None]
+    assert system.database.scalar("select count(*) from messages where role = 'assistant'") == 2
+    assert {row.state for row in charges(system)} == {"settled"}
+    assert used(system, "cost_usd") == sum(row.cost_usd for row in charges(system))
 
 
 def test_a_conversation_whose_money_ends_mid_turn_keeps_what_was_said(

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from pg8000 import InterfaceError
 
-from common import conversations, db
+from common import conversations, db, driver
 from common.advisor import context, turn
 from common.conversations import HISTORY
 from common.errors import Unavailable
@@ -297,6 +298,38 @@ def test_a_connection_lost_while_a_change_is_written_costs_neither_the_change_no
     assert cuts == []
     assert "not_saved" not in answer
     assert memories(system) == ["Prefers short answers."]
+
+
+@pytest.mark.parametrize(
+    ("operation", "kept"), [("append", "We sell courses.\n\nWe sell books."), ("delete", "")]
+)
+def test_a_commit_that_is_not_heard_of_writes_a_change_once(
+    system: System, monkeypatch: pytest.MonkeyPatch, operation: str, kept: str
+) -> None:
+    play(monkeypatch, [keep("We sell courses.", "bible")], ["Noted."])
+    system.chat(SAID)
+    system.database.run("delete from messages where role = 'assistant'")
+    finish, end, turns, cuts = turn.finish_turn, driver.Connection._finish, [], []
+
+    def finish_noting(*arguments: Any, **more: Any) -> Any:
+        turns.append(arguments)
+        return finish(*arguments, **more)
+
+    def end_unheard(connection: driver.Connection, statement: str) -> Any:
+        found = end(connection, statement)
+        if turns and not cuts:
+            cuts.append(statement)
+            raise InterfaceError("network error")
+        return found
+
+    monkeypatch.setattr(turn, "finish_turn", finish_noting)
+    monkeypatch.setattr(driver.Connection, "_finish", end_unheard)
+    said = "We sell books." if operation == "append" else "We sell courses."
+    play(monkeypatch, [keep(said, "bible", operation)], ["Noted."])
+    answer = system.chat(f"{SAID} We sell books.").json
+    assert (cuts, len(turns)) == (["commit"], 2)
+    assert "not_saved" not in answer
+    assert document(system) == kept
 
 
 def _edit_bible(system: System, content: str) -> Callable[[], Any]:
