@@ -22,7 +22,9 @@ CUSTOMERS, WARM, MORE = 8, 15, 36
 # What allocators keep of so many turns; a turn that left its transcript or its context behind would take a hundred times as much.
 MOST_MEGABYTES = 12
 BESIDE = 5  # connections of the test itself, which gives feedback and deletes
-MOST_THREADS = CUSTOMERS + 4  # the server's pool, its main thread, and what libraries keep
+MOST_THREADS = (
+    2 * CUSTOMERS + 4
+)  # the server's pool, that of the tools, the main thread, and what libraries keep
 HELD = """
     select count(*) as connections, count(*) filter (where state <> 'idle') as busy,
            (select count(*) from pg_locks where locktype = 'advisory') as locks
@@ -45,7 +47,7 @@ def system(
 
 @dataclass(frozen=True)
 class Held:
-    """What a process holds between turns: no statement, and the server's threads alone."""
+    """What a process holds between turns: no statement, and the threads of the pools alone."""
 
     megabytes: float
     threads: int

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from common.advisor import context
 from evals import bad_providers, command, run
@@ -131,14 +130,14 @@ def test_a_statement_that_does_not_name_its_user_fails_the_gate_on_leaks(
 ) -> None:
     few(monkeypatch, "own-number")
     scoped = "where s.user_id = :user_id and s.conversation_id"
-    assert scoped in str(context._LOAD)
-    loose = sa.text(str(context._LOAD).replace(scoped, "where s.conversation_id"))
+    assert any(scoped in sql for _, sql in context._LOADED)
+    loose = tuple((name, sql.replace(scoped, "where s.conversation_id")) for name, sql in context._LOADED)
     (suite,) = suites(["cross_tenant_leak"])
     results: list[Result] = []
     with running(NOW, environment("offline")) as system:
         ready = run.build(system, [suite])
         run.run(system, [suite], ready, repeat=1, done=results.append)
-        monkeypatch.setattr(context, "_LOAD", loose)
+        monkeypatch.setattr(context, "_LOADED", loose)
         run.run(system, [suite], ready, repeat=2, done=results.append)
     assert [r.passed for r in results] == [True, False], (
         "row level security hides the rows, and the gate still sees it"
