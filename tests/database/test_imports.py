@@ -362,6 +362,44 @@ def test_batches_make_no_difference(
     assert found[0] == found[1] == found[2]
 
 
+def payments_file(path: Path, *rows: tuple[int, str]) -> Path:
+    """Payments on these days of May by these people."""
+    lines = [
+        f"{path.stem}{n},10.00,2026-05-{day:02}T10:00:00Z,{who}@x.example"
+        for n, (day, who) in enumerate(rows)
+    ]
+    path.write_text("transaction_id,amount,occurred_at,email\n" + "\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("size", [1, 2, 5000])
+def test_who_comes_without_a_day_of_registration_came_with_their_first_payment(
+    importing: Import, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """In whatever order and batch the payments come; a day that a file of people gave stays."""
+    monkeypatch.setattr(run, "_BATCH", size)
+    first = payments_file(
+        tmp_path / "p.csv", (4, "a"), (2, "a"), (9, "b"), (3, "a"), (1, "c"), (5, "c"), (8, "b")
+    )
+    (report,) = importing(first)
+    assert any(note.startswith("3 people came without a day of registration") for note in report.notes)
+    assert importing.rows("email, registered_at", "members") == [
+        ("a@x.example", at("2026-05-02T10:00")),
+        ("b@x.example", at("2026-05-08T10:00")),
+        ("c@x.example", at("2026-05-01T10:00")),
+    ]
+    people = members_file(tmp_path / "people.csv", "7,d@x.example,Dora,2026-05-06T10:00:00Z")
+    importing(people, payments_file(tmp_path / "q.csv", (6, "d"), (5, "d"), (4, "e"), (3, "e")))
+    importing(payments_file(tmp_path / "r.csv", (1, "d"), (1, "a")))
+    assert importing.rows("email, registered_at", "members", "email") == [
+        ("a@x.example", at("2026-05-02T10:00")),
+        ("b@x.example", at("2026-05-08T10:00")),
+        ("c@x.example", at("2026-05-01T10:00")),
+        ("d@x.example", at("2026-05-06T10:00")),
+        ("e@x.example", at("2026-05-03T10:00")),
+    ]
+
+
 def test_a_missing_value_never_replaces_a_known_one(importing: Import, tmp_path: Path) -> None:
     importing(members_file(tmp_path / "a.csv", "1,a@x.example,Anna,2026-05-01"))
     report = importing(members_file(tmp_path / "b.csv", "1,,,"))[0]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from common.sites.imports.records import MemberRef, PlanRef, plan_stub
-from common.sites.imports.tables import MEMBERS, PLANS, Site, columns_of, upsert
+from common.sites.imports.tables import MEMBERS, PLANS, Site, columns_of, upsert, upserted_ids
 from common.text import to_json
 
 _MOST_KNOWN = 100_000
@@ -19,16 +20,20 @@ _MOST_KNOWN = 100_000
 @dataclass
 class Known:
     """Whom and what the rows of a file have named so far: ids of people, rows of plans. It is for one file of one transaction, in which
-    these cannot change, and starts afresh when it has grown large."""
+    these cannot change, and starts afresh when it has grown large. With `dates`, people who are made get the first day of theirs that is
+    known by then."""
 
+    dates: bool = False
     people: dict[MemberRef, str] = field(default_factory=dict)
     plans: dict[PlanRef, dict[str, Any]] = field(default_factory=dict)
 
-    def learn(self, connection: Connection, site: Site, people: set[MemberRef], plans: set[PlanRef]) -> None:
-        """Look up, and make where there is none, those of `people` and `plans` that are not known yet."""
+    def learn(
+        self, connection: Connection, site: Site, people: Mapping[MemberRef, datetime], plans: set[PlanRef]
+    ) -> None:
+        """Look up, and make where there is none, those of `people` (with their first moment here) and `plans` that are not known yet."""
         if len(self.people) > _MOST_KNOWN:
             self.people.clear()
-        if new := people - self.people.keys():
+        if new := {ref: at if self.dates else None for ref, at in people.items() if ref not in self.people}:
             self.people |= members_of(connection, site, new)
         if unseen := plans - self.plans.keys():
             self.plans |= plans_of(connection, site, unseen)
@@ -88,28 +93,33 @@ where user_id = :user_id and site_id = :site_id
     return {ref: row for ref, row in found.items() if row}
 
 
-def members_of(connection: Connection, site: Site, refs: set[MemberRef]) -> dict[MemberRef, str]:
-    """The ids of these people, made where they are not known."""
+def members_of(
+    connection: Connection, site: Site, refs: Mapping[MemberRef, datetime | None]
+) -> dict[MemberRef, str]:
+    """The ids of these people, made where they are not known, with their moment as that of their registration."""
     found = find_members(connection, site, refs)
     ids = {ref: str(row["id"]) for ref, row in found.items()}
     made: dict[str, dict[str, Any]] = {}  # by external id
     made_for: dict[MemberRef, str] = {}
     by_key: dict[str, str] = {}
-    for ref in sorted(refs - found.keys(), key=lambda r: (r.external_id or "", r.email or "")):
+    for ref in sorted(refs.keys() - found.keys(), key=lambda r: (r.external_id or "", r.email or "")):
         external_id = by_key.setdefault(
             ref.email or ref.external_id or "", ref.external_id or ref.email or ""
         )
         made_for[ref] = external_id
+        before = made.get(external_id)
+        moments = [at for at in (refs[ref], before and before["registered_at"]) if at]
         made[external_id] = {
             "external_id": external_id,
             "aliases": None,
             "email": ref.email,
             "name": ref.name,
-            "registered_at": None,
+            "registered_at": min(moments, default=None),
         }
     if made:
-        upsert(connection, site, MEMBERS, columns_of(list(made.values()), MEMBERS.columns))
-        known = _ids_of(connection, site, list(made))
+        known = upserted_ids(connection, site, MEMBERS, columns_of(list(made.values()), MEMBERS.columns))
+        if others := made.keys() - known.keys():  # another import was faster
+            known |= _ids_of(connection, site, list(others))
         ids |= {ref: known[external_id] for ref, external_id in made_for.items()}
     return ids
 

@@ -31,7 +31,7 @@ from common.sites.imports.reading import (
 )
 from common.sites.imports.records import Plan, Record, Subscription, Transaction, moments
 from common.sites.imports.references import Known
-from common.sites.imports.tables import Key, Site
+from common.sites.imports.tables import MEMBERS, Key, Site
 from common.sites.imports.values import Fault
 from common.sites.imports.writer import date_registrations, key_of, write
 
@@ -102,14 +102,15 @@ def import_files(
     connection.execute(sa.text("set local idle_in_transaction_session_timeout = 0"))
     connection.execute(sa.text("set local statement_timeout = 0"))
     reports = []
+    dates = all(file.kind.table != MEMBERS.name for file in files)  # none comes from a file of people
     for file in sorted(files, key=lambda f: _ORDER.index(f.kind.table)):
         with _seldom_collecting():
-            report = _import_file(connection, site, file, now, rejected, progress)
+            report = _import_file(connection, site, file, now, dates, rejected, progress)
         if exported_at is not None:
             report.data_through = exported_at
         _record(connection, site, file, report)
         reports.append(report)
-    if dated := date_registrations(connection, site):
+    if dated := date_registrations(connection, site, made_with_dates=dates):
         reports[-1].notes.append(
             f"{dated} people came without a day of registration; it was taken from their first subscription or payment"
         )
@@ -147,8 +148,10 @@ class _Writer:
     """Writes batches one after the other, each while the next is being read, and counts their lines. The connection is its own until it
     has `settled`."""
 
-    def __init__(self, connection: Connection, site: Site, report: FileReport, beside: Executor) -> None:
-        self._write = partial(write, connection, site, known=Known())
+    def __init__(
+        self, connection: Connection, site: Site, dates: bool, report: FileReport, beside: Executor
+    ) -> None:
+        self._write = partial(write, connection, site, known=Known(dates))
         self._report = report
         self._beside = beside
         self._writing: Future[dict[Key, bool]] | None = None
@@ -181,6 +184,7 @@ def _import_file(
     site: Site,
     file: OpenedFile,
     now: datetime,
+    dates: bool,
     rejected: Rejected,
     progress: Progress,
 ) -> FileReport:
@@ -188,7 +192,7 @@ def _import_file(
     header = [plain_name(h) for h in file.layout.header]
     batch = _Batch()
     with ThreadPoolExecutor(1, "import-writer") as beside:
-        writer = _Writer(connection, site, report, beside)
+        writer = _Writer(connection, site, dates, report, beside)
         for raw in rows_of(file.path, file.layout):
             report.read += 1
             try:

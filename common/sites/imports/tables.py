@@ -30,9 +30,9 @@ class Table:
     columns: dict[str, str]
     kept: frozenset[str] = frozenset()
 
-    def statement(self) -> str:
+    def statement(self, gives: str) -> str:
         """The upsert, which takes each column as a JSON array (moments in seconds) and returns one JSON object: for the external id of
-        each row that it wrote, whether it was added."""
+        each row that it wrote, what `gives` says in SQL."""
         names = list(self.columns)
 
         def newer(name: str) -> str:
@@ -48,8 +48,8 @@ from rows from ({", ".join(f"json_array_elements_text(cast(:{n} as json))" for n
 on conflict (site_id, external_id) do update set {", ".join(f"{n} = {newer(n)}" for n in names[1:])}
 where {self.name}.user_id = :user_id
   and ({", ".join(f"{self.name}.{n}" for n in names[1:])}) is distinct from ({", ".join(newer(n) for n in names[1:])})
-returning external_id, xmax = 0 as added)
-select coalesce(jsonb_object_agg(external_id, added), '{{}}') from written"""
+returning external_id, {gives} as given)
+select coalesce(jsonb_object_agg(external_id, given), '{{}}') from written"""
 
 
 def _from_text(name: str, of: str) -> str:
@@ -128,13 +128,27 @@ def upsert(
 ) -> dict[Key, bool]:
     """Write rows, given column by column, whose external ids differ. Returns the keys that were written: True where added, False where
     changed."""
+    written = _write(connection, site, table, columns, "xmax = 0")
+    return {(table.name, external_id): added for external_id, added in written.items()}
+
+
+def upserted_ids(
+    connection: Connection, site: Site, table: Table, columns: Mapping[str, Sequence[Any]]
+) -> dict[str, str]:
+    """The same; returns the ids of what was written by external id."""
+    return _write(connection, site, table, columns, "id")
+
+
+def _write(
+    connection: Connection, site: Site, table: Table, columns: Mapping[str, Sequence[Any]], gives: str
+) -> dict[str, Any]:
     if not columns["external_id"]:
         return {}
     parameters = {name: _to_json(columns[name], of) for name, of in table.columns.items()}
-    written = connection.scalar(
-        sa.text(table.statement()), parameters | {"user_id": site.user_id, "site_id": site.site_id}
+    written: dict[str, Any] = connection.scalar(
+        sa.text(table.statement(gives)), parameters | {"user_id": site.user_id, "site_id": site.site_id}
     )
-    return {(table.name, external_id): added for external_id, added in written.items()}
+    return written
 
 
 def columns_of(rows: Sequence[Mapping[str, Any]], names: Iterable[str]) -> dict[str, list[Any]]:

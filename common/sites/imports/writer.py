@@ -7,6 +7,7 @@ whatever the size of the file.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -59,7 +60,7 @@ def write(
     written |= _write_plans(connection, site, [r for r in records if isinstance(r, Plan)])
     written |= _write_members(connection, site, [r for r in records if isinstance(r, Member)])
     named = [r for r in records if isinstance(r, Subscription | Transaction)]
-    known.learn(connection, site, {r.member for r in named if r.member}, {r.plan for r in named if r.plan})
+    known.learn(connection, site, _first_moments(named), {r.plan for r in named if r.plan})
     subscriptions = [r for r in named if isinstance(r, Subscription)]
     written |= upsert(connection, site, SUBSCRIPTIONS, _referring(subscriptions, Subscription._fields, known))
     transactions = [r for r in named if isinstance(r, Transaction)]
@@ -67,24 +68,43 @@ def write(
     return written
 
 
-def date_registrations(connection: Connection, site: Site) -> int:
-    """Give people without a day of registration the moment of their first subscription or payment. Returns how many."""
+def _first_moments(records: Sequence[Subscription | Transaction]) -> dict[MemberRef, datetime]:
+    first: dict[MemberRef, datetime] = {}
+    for record in records:
+        if record.member:
+            at = record.started_at if isinstance(record, Subscription) else record.occurred_at
+            first[record.member] = min(at, first.get(record.member, at))
+    return first
+
+
+def date_registrations(connection: Connection, site: Site, *, made_with_dates: bool) -> int:
+    """Give people without a day of registration the moment of their first subscription or payment. Returns how many got it.
+
+    `made_with_dates`: no file of this transaction was of people, so that who was made in it was made because a subscription or a payment
+    named them, with the moment of one of theirs; it is put right where a later row has an earlier one.
+    """
     # There are no statistics of what this very transaction wrote, and a nested loop chosen without them goes through every payment for
     # every person.
     connection.execute(sa.text("set local enable_nestloop = off"))
-    dated = connection.execute(
+    dated: int = connection.scalar(
         sa.text("""
-update members as m set registered_at = seen.first_at
-from (
-    select member_id, min(at) as first_at from (
-        select member_id, started_at as at from subscriptions where user_id = :user_id and site_id = :site_id
-        union all
-        select member_id, occurred_at from transactions where user_id = :user_id and site_id = :site_id
-    ) as moments group by member_id
-) as seen
-where m.id = seen.member_id and m.user_id = :user_id and m.site_id = :site_id and m.registered_at is null"""),
-        {"user_id": site.user_id, "site_id": site.site_id},
-    ).rowcount
+with dated as (
+    update members as m set registered_at = seen.first_at
+    from (
+        select member_id, min(at) as first_at from (
+            select member_id, started_at as at from subscriptions where user_id = :user_id and site_id = :site_id
+            union all
+            select member_id, occurred_at from transactions where user_id = :user_id and site_id = :site_id
+        ) as moments group by member_id
+    ) as seen
+    where m.id = seen.member_id and m.user_id = :user_id and m.site_id = :site_id
+      and (m.registered_at is null or (:made_with_dates and m.created_at = now() and m.registered_at > seen.first_at))
+    returning old.registered_at as before)
+select (select count(*) from dated where before is null)
+     + (select count(*) from members where :made_with_dates and user_id = :user_id and site_id = :site_id
+          and created_at = now() and registered_at is not null)"""),
+        {"user_id": site.user_id, "site_id": site.site_id, "made_with_dates": made_with_dates},
+    )
     connection.execute(sa.text("set local enable_nestloop = on"))
     return dated
 
