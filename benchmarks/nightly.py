@@ -8,12 +8,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import multiprocessing
 import statistics
-import threading
 import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from multiprocessing.connection import Connection
 from typing import Any
 
 import sqlalchemy as sa
@@ -147,9 +148,15 @@ def _candidate(rank: int) -> Candidate:
     return Candidate(entry, "d", "t", None, "", END, END, 0.5, rank, rank <= 5)
 
 
-def purge(settings: Settings, source: Engine, now: datetime) -> dict[str, Any]:
-    """Delete what is past its time at `now`."""
-    return purge_retrieval_events(Run("nightly_refresh", now, settings, source, must_stop=lambda: False))
+def purge(settings: Settings, now: datetime, beside: Connection) -> None:
+    """Delete what is past its time at `now`. Runs in a process of its own, as in production; says through `beside` when it begins, and
+    then what it did."""
+    source = make_engine(settings, "sweep")
+    source.connect().close()
+    beside.send("begun")
+    with contextlib.redirect_stdout(io.StringIO()):
+        done = purge_retrieval_events(Run("nightly_refresh", now, settings, source, must_stop=lambda: False))
+    beside.send(done)
 
 
 def p95(values: list[float]) -> float:
@@ -157,7 +164,7 @@ def p95(values: list[float]) -> float:
     return statistics.quantiles(values, n=20)[-1]
 
 
-def measure_purge(settings: Settings, sweep: Engine, chat: Chat, days: int, rounds: int) -> dict[str, Any]:
+def measure_purge(settings: Settings, chat: Chat, days: int, rounds: int) -> dict[str, Any]:
     """Chat's inserts while `rounds` days are purged, one after the other, and undisturbed before and after each."""
     quiet: list[float] = []
     disturbed: list[float] = []
@@ -165,14 +172,17 @@ def measure_purge(settings: Settings, sweep: Engine, chat: Chat, days: int, roun
     for n in range(rounds):
         # The night at which the log's nth day is past its time.
         now = END - (days - 90) * DAY + (n + 1) * DAY
-        done: dict[str, Any] = {}
         quiet += [chat.write() for _ in range(50)]
-        began = time.perf_counter()
-        purging = threading.Thread(target=lambda at=now, out=done: out.update(purge(settings, sweep, at)))  # type: ignore[misc]
+        ours, theirs = multiprocessing.Pipe()
+        purging = multiprocessing.get_context("fork").Process(target=purge, args=(settings, now, theirs))
         purging.start()
-        while purging.is_alive():
+        assert ours.recv() == "begun"
+        began = time.perf_counter()
+        while not ours.poll():
             disturbed.append(chat.write())
         seconds.append(round(time.perf_counter() - began, 2))
+        done = ours.recv()
+        purging.join()
         quiet += [chat.write() for _ in range(50)]
         assert done["deleted"], done
     return {
@@ -213,7 +223,7 @@ def main(argv: list[str] | None = None) -> None:
             nights = [nightly(settings, sweep, END - n * DAY + timedelta(hours=3)) for n in range(5, -1, -1)]
             again = nightly(settings, sweep, END + timedelta(hours=4))
             chat = Chat(app, sa.create_engine(settings.database_url), asked.candidates)
-            purges = measure_purge(settings, sweep, chat, asked.days, asked.rounds)
+            purges = measure_purge(settings, chat, asked.days, asked.rounds)
             sweep.dispose()
             app.dispose()
     print(f"purge of a day: {purges}", flush=True)
