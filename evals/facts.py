@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -98,16 +96,11 @@ def _live(person: Person, call: Call) -> dict[str, Any]:
             {"user_id": person.user_id, "id": person.site.id},
         )
 
-    @contextmanager
-    def transaction() -> Iterator[sa.Connection]:
-        with db.user_transaction(person.user_id) as connection:
-            yield connection
-
     site = Site(person.site.id, "Club", "USD", person.site.timezone, as_of)
     return run_tool(
         ToolCall("live", call.name, call.input),
         allowed=frozenset({call.name}),
-        open_transaction=transaction,
+        open_transaction=lambda limits: db.user_transaction(person.user_id, settings=limits),
         user_id=person.user_id,
         site=site,
         conversation_id=uuid.uuid4(),

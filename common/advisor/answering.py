@@ -186,7 +186,9 @@ class Answering:
             done = run_tool(
                 call,
                 allowed=allowed,
-                open_transaction=lambda: db.user_transaction(self._begun.account.user_id),
+                open_transaction=lambda limits: db.user_transaction(
+                    self._begun.account.user_id, settings=limits
+                ),
                 user_id=self._begun.account.user_id,
                 site=self._begun.site,
                 conversation_id=self._begun.conversation_id,

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import hashlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ STORED_BYTES = 256 * 1024
 MAX_AT_ONCE = 200  # more than an instance has requests; one that hangs keeps its thread
 NOTHING_TO_REMEMBER = Remembering(allowed=False)
 
-OpenTransaction = Callable[[], AbstractContextManager[Connection]]
+OpenTransaction = Callable[[Mapping[str, str]], AbstractContextManager[Connection]]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def run_tool(
     remembering: Remembering = NOTHING_TO_REMEMBER,
 ) -> Executed:
     """The result of `call`. Wrong arguments, an exception and a passed time limit become a result with `is_error` that tells the
-    model what to do; `open_transaction` gives the tool a connection scoped to the user."""
+    model what to do; `open_transaction` gives the tool a connection scoped to the user, with settings of the server's."""
     tool = tools().get(call.name) if call.name in allowed else None
     if tool is None:
         names = ", ".join(sorted(allowed))
@@ -133,15 +133,19 @@ def _within_time(
     run dry, and its result is dropped."""
     running = _Running()
     trace = log.current_trace()
+    # Tools read; what they want written is staged. The server ends a statement when the tool's time is up.
+    limits = {
+        "transaction_read_only": "on",
+        "statement_timeout": str(int(tool.timeout_seconds * 1000)),
+    }
 
     def read() -> ToolOutput:
-        with open_transaction() as connection:
+        with open_transaction(limits) as connection:
             running.connection = connection
             if (
                 running.late
             ):  # without its connection it looks like one whose database went away, which is tried again
                 raise ToolMistake("The tool's time is up.")
-            _limit(connection, tool.timeout_seconds)
             scoped = context(connection=connection)
             scoped.staged.clear()  # what a try staged that lost its connection
             return tool.handler(scoped, arguments)
@@ -169,11 +173,6 @@ def _within_time(
             with contextlib.suppress(Exception):
                 running.connection.invalidate()
         return f"The tool did not answer within {tool.timeout_seconds:g} seconds. Ask for less, or do without it."
-
-
-def _limit(connection: Connection, seconds: float) -> None:
-    """Tools read; what they want written is staged. The server ends a statement when the tool's time is up."""
-    db.set_local(connection, {"transaction_read_only": "on", "statement_timeout": str(int(seconds * 1000))})
 
 
 def _error(call: ToolCall, now: datetime, message: str, hashed: str = "") -> Executed:

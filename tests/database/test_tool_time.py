@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
 from typing import Any
 
@@ -12,6 +11,7 @@ import sqlalchemy as sa
 from common import clock
 from common.db import user_transaction
 from common.llm.types import ToolCall
+from common.tools import run as tool_run
 from common.tools.run import run_tool
 from common.tools.types import ToolContext
 from tests.conftest import Database, add_person
@@ -35,16 +35,14 @@ def test_a_tool_whose_time_is_up_is_not_tried_again(
     done = run_tool(
         ToolCall("call-1", name, {}),
         allowed=frozenset({name}),
-        open_transaction=lambda: user_transaction(person.user_id, source=engine),
+        open_transaction=lambda limits: user_transaction(person.user_id, source=engine, settings=limits),
         user_id=person.user_id,
         site=None,
         conversation_id=uuid.uuid4(),
         now=clock.now(),
     )
     assert "did not answer within" in done.output["error"]
-    for thread in threading.enumerate():
-        if thread.name == f"tool-{name}":
-            thread.join(15)
-            assert not thread.is_alive()
+    tool_run._threads().shutdown()  # returns when the tool has
+    tool_run._threads.cache_clear()
     assert len(tries) == 1
     assert engine.pool.checkedout() == 0  # type: ignore[attr-defined]
