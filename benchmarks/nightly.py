@@ -176,6 +176,7 @@ def measure_purge(settings: Settings, chat: Chat, days: int, rounds: int) -> dic
         ours, theirs = multiprocessing.Pipe()
         purging = multiprocessing.get_context("fork").Process(target=purge, args=(settings, now, theirs))
         purging.start()
+        theirs.close()  # so that its end is seen, should it die
         assert ours.recv() == "begun"
         began = time.perf_counter()
         while not ours.poll():

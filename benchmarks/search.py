@@ -77,9 +77,8 @@ class Corpus:
         self.centres = self.random.normal(size=(CLUSTERS, DIMENSIONS))
         self.cluster = self.random.integers(CLUSTERS, size=entries)
         self.topics = self.random.integers(VOCABULARY, size=(CLUSTERS, 40))
-        ranks = np.arange(
-            20, VOCABULARY + 20
-        )  # the most common words of all are stop words, which are not searched for
+        # The most common words of all are stop words, which are not searched for.
+        ranks = np.arange(20, VOCABULARY + 20)
         self.zipf = (1 / ranks) / (1 / ranks).sum()
         self.vectors = self.centres[self.cluster] + 0.8 * self.random.normal(size=(entries, DIMENSIONS))
         self.unit = (self.vectors / np.linalg.norm(self.vectors, axis=1, keepdims=True)).astype(np.float32)

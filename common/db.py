@@ -48,7 +48,7 @@ def make_engine(config: Settings, role: Role, *, pool_size: int | None = None) -
         "max_overflow": 0,
         "pool_timeout": 5,
         "pool_recycle": 1800,
-        "pool_pre_ping": False,  # a round trip a checkout; `run` retries once on a dead connection instead
+        "pool_pre_ping": False,  # a round trip a checkout; `retried` tries again on a dead connection instead
         "query_cache_size": 500,
         "hide_parameters": True,  # what a customer wrote would stand in the text of an error
     }
@@ -232,11 +232,11 @@ def user_transaction(
     *,
     role: Role = "app",
     source: Engine | None = None,
-    settings: Mapping[str, str] | None = None,
+    local: Mapping[str, str] | None = None,
 ) -> Iterator[Connection]:
-    """A transaction as `role` that sees the rows of `user_id` only, with `settings` of the server's while it lasts."""
+    """A transaction as `role` that sees the rows of `user_id` only, with `local`, settings of the server's, while it lasts."""
     with transaction(role, source=source) as connection:
-        set_local(connection, {**_of_user(user_id), **(settings or {})})
+        set_local(connection, {**_of_user(user_id), **(local or {})})
         yield connection
 
 
@@ -246,15 +246,15 @@ def in_user_transaction(
     *,
     role: Role = "app",
     source: Engine | None = None,
-    settings: Mapping[str, str] | None = None,
+    local: Mapping[str, str] | None = None,
 ) -> T:
     """What `work` returns in a `user_transaction`, committed; `retried` where the database went away."""
 
-    def once() -> T:
-        with user_transaction(user_id, role=role, source=source, settings=settings) as connection:
+    def attempt() -> T:
+        with user_transaction(user_id, role=role, source=source, local=local) as connection:
             return work(connection)
 
-    return retried(once)
+    return retried(attempt)
 
 
 def set_user(connection: Connection, user_id: uuid.UUID) -> None:
@@ -267,8 +267,10 @@ def _of_user(user_id: uuid.UUID) -> dict[str, str]:
 
 
 def commit_with_next(connection: Connection) -> None:
-    """Commit this transaction in the round trip of its next statement, which is then its last. Where that statement fails, nothing is
-    committed, as ever; what is found out by reading its rows comes too late to roll it back."""
+    """Commit this transaction in the round trip of its next statement, which is then its last: a further one would be of a new transaction
+    without user and settings. Where that statement fails, nothing is committed, as ever; what is found out by reading its rows comes too
+    late to roll it back. A COPY, and a statement without parameters or for many rows, goes without the commit, which then comes as ever.
+    """
     _opened(connection).commit_with_next()
 
 

@@ -23,8 +23,8 @@ PREPARED = 100
 """How many prepared statements a connection keeps on the server."""
 
 WAITING = 100
-"""How many savepoints wait. We read no answer before all is sent: where the server could not get rid of the first ones, each would wait
-for the other."""
+"""A savepoint waits only while fewer requests than these do. We read no answer before all is sent: where the server could not get rid of
+the first ones, each would wait for the other."""
 
 _UNANSWERED = ("SAVEPOINT ", "RELEASE SAVEPOINT ")
 _ENDS = (core.COMMAND_COMPLETE, core.EMPTY_QUERY_RESPONSE)  # of the answer to a statement
@@ -74,7 +74,8 @@ class Cursor(dbapi.Cursor):  # type: ignore[misc]
 
     def executemany(self, operation: str, param_sets: Iterable[Sequence[Any]]) -> None:
         """As in DB-API. No commit goes with it, for it is several statements."""
-        self._c.last = False
+        if self._c is not None:
+            self._c.last = False
         super().executemany(operation, param_sets)
 
 
@@ -121,9 +122,8 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
 
     def execute_simple(self, statement: str) -> Any:
         """A statement without parameters, or several with semicolons between them."""
-        accepted = (
-            self._transaction_status == core.IN_TRANSACTION
-        )  # the server refuses any, once it has failed
+        # Once the transaction has failed, the server refuses any.
+        accepted = self._transaction_status == core.IN_TRANSACTION
         if accepted and len(self.waiting) < WAITING and statement.startswith(_UNANSWERED):
             self.waiting.append(_control(statement))
             return self.waiting[-1].context
@@ -314,7 +314,7 @@ def _simple(statement: str) -> _Request:
 
 
 def _control(statement: str, *, begins: bool = False) -> _Request:
-    """Of a transaction's. Not worth keeping on the server, which parses it in no time."""
+    """A statement that begins, ends or marks a transaction: not worth keeping on the server, which parses it in no time."""
     parse = _message(core.PARSE, b"\0" + statement.encode() + b"\0" + _NONE)
     return _Request(parse + _run(b"\0", _NONE), core.Context(statement), begins=begins)
 

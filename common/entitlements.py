@@ -1,7 +1,7 @@
 """What a tier may use: reserved at its worst case before a model is called, settled with what it really used after.
 
-The SQL here are parts of statements, so that a turn pays no extra round trip for its accounting: `common.conversations` and the wrap-ups
-put them into theirs.
+The SQL here are parts of statements, so that a turn pays no extra round trip for its accounting: `common.turns` and the wrap-ups put
+them into theirs.
 """
 
 from __future__ import annotations

@@ -164,9 +164,9 @@ def relay(publisher: Publisher, *, now: datetime, source: Engine | None = None) 
 
 
 Effect = Callable[[Connection, Row[Any]], None]
-"""What an event asks for: one statement, with which the event is deleted (`DELETE`) and its transaction committed."""
+"""What an event asks for: one statement, with which the event is deleted (`DELETE_EVENT`) and its transaction committed."""
 
-DELETE = "delete from outbox_events where id = :event_id and user_id = :user_id"
+DELETE_EVENT = "delete from outbox_events where id = :event_id and user_id = :user_id"
 
 
 def consume(event: Event, effect: Effect, *, now: datetime, source: Engine | None = None) -> str:
@@ -243,7 +243,7 @@ def lock_event(connection: Connection, event: Event) -> Row[Any] | None:
 
 def delete_event(connection: Connection, event: Event, user_id: uuid.UUID) -> None:
     """Remove an event whose effect is written in this transaction; only its consumer does."""
-    connection.execute(sa.text(DELETE), {"event_id": event.id, "user_id": user_id})
+    connection.execute(sa.text(DELETE_EVENT), {"event_id": event.id, "user_id": user_id})
 
 
 def not_now(row: Row[Any] | None, now: datetime) -> str:

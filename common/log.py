@@ -34,9 +34,8 @@ EVENTS: dict[str, tuple[str, ...]] = {
     "site_data_age_hours": ("hours",),
 }
 
-_LINE = json.JSONEncoder(
-    ensure_ascii=True, allow_nan=False, default=str
-)  # `json.dumps` makes one at each call
+# `json.dumps` makes an encoder at each call.
+_LINE = json.JSONEncoder(ensure_ascii=True, allow_nan=False, default=str)
 _trace: contextvars.ContextVar[dict[str, str] | None] = contextvars.ContextVar("trace", default=None)
 
 

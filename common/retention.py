@@ -81,13 +81,12 @@ def _purge(
     deleted, left = _in_batches(
         run,
         f"""
-        with gone as (
-            delete from {table} where ctid = any(array(
-                select ctid from {table} t
-                where t.{moment} >= :since and t.{moment} < :before and (t.{moment} < :last or ({ready}))
-                order by t.{moment} limit :batch))
-            returning {moment} as moment)
-        select count(*) as deleted, max(moment) as until from gone
+        with batch as materialized (
+            select ctid as place, {moment} as moment from {table} t
+            where t.{moment} >= :since and t.{moment} < :before and (t.{moment} < :last or ({ready}))
+            order by t.{moment} limit :batch),
+        gone as (delete from {table} where ctid = any(array(select place from batch)) returning 1)
+        select count(*) as found, max(moment) as until, (select count(*) from gone) as deleted from batch
         """,
         {"since": _moment(_EVER, naive), "before": before, "last": last},
     )
@@ -112,15 +111,16 @@ def _held_back(run: Run, table: str, moment: str, before: datetime) -> int:
 
 
 def _in_batches(run: Run, sql: str, parameters: dict[str, Any]) -> tuple[int, bool]:
-    """Repeat `sql`, a transaction each, until it deletes less than a batch. Returns how many rows, and whether time ran out. It rests
-    after each batch for as long as that took, so that half of the database's time is always the customers'."""
+    """Repeat `sql`, a transaction each, until it finds less than a batch. Returns how many rows went, and whether time ran out. `sql` takes
+    `:since` and `:batch`, and gives how many rows it found, the last one's moment, and how many it deleted. After each batch it rests for
+    as long as that took: the database's time is the customers'."""
     total, values = 0, {**parameters, "batch": BATCH}
     while not run.must_stop():
         began = time.monotonic()
         with transaction("sweep", source=run.source) as connection:
             done = connection.execute(sa.text(sql), values).one()
         total += done.deleted
-        if done.deleted < BATCH:
+        if done.found < BATCH:
             return total, False
         values["since"] = done.until
         time.sleep(time.monotonic() - began)

@@ -100,7 +100,7 @@ def _live(person: Person, call: Call) -> dict[str, Any]:
     return run_tool(
         ToolCall("live", call.name, call.input),
         allowed=frozenset({call.name}),
-        open_transaction=lambda limits: db.user_transaction(person.user_id, settings=limits),
+        open_transaction=lambda limits: db.user_transaction(person.user_id, local=limits),
         user_id=person.user_id,
         site=site,
         conversation_id=uuid.uuid4(),

@@ -19,7 +19,7 @@ def main() -> None:
     from functions_framework import create_app
     from functions_framework._http import create_server
 
-    # gunicorn's socket to be steered by is a thread with an event loop, and nobody would speak to it.
+    # gunicorn's control socket costs a thread and an event loop, and nobody uses it.
     server = create_server(create_app(), debug=False, control_socket_disable=True)
     gc.freeze()
     gc.enable()

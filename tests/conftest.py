@@ -33,7 +33,7 @@ def postgres_server() -> Iterator[postgres.Server]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def servers_data_goes_with_its_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The data of servers in the tests' folders, which stands outside of them where these keep the server's account out."""
     yield
     for note in tmp_path_factory.getbasetemp().rglob("postgres.where"):

@@ -187,7 +187,7 @@ class Answering:
                 call,
                 allowed=allowed,
                 open_transaction=lambda limits: db.user_transaction(
-                    self._begun.account.user_id, settings=limits
+                    self._begun.account.user_id, local=limits
                 ),
                 user_id=self._begun.account.user_id,
                 site=self._begun.site,

@@ -73,7 +73,7 @@ class Loaded:
     found: TurnSearch
 
 
-# By the statement that searches, which the turn waits for in any case.
+# Columns (name, SQL) of the statement that searches: the turn waits for it in any case, and one round trip serves both.
 _LOADED = (
     ("history", f"case when :read_history then {HISTORY} end"),
     ("recall", RECALL),
@@ -128,7 +128,7 @@ def load_context(begun: BegunTurn, config: Settings, now: datetime) -> Loaded:
             beside=beside,
         )
 
-    found = db.in_user_transaction(user_id, read, settings=db.ONE_PLAN)
+    found = db.in_user_transaction(user_id, read, local=db.ONE_PLAN)
     return Loaded(
         found.beside["history"] if history is None else history,
         found.beside["documents"],

@@ -265,7 +265,7 @@ class _Turn:
                 return [], []
             return written, self._write_beside(connection, finished, changes, now)
 
-        made, logged = db.in_user_transaction(self.begun.account.user_id, write, settings=db.ONE_PLAN)
+        made, logged = db.in_user_transaction(self.begun.account.user_id, write, local=db.ONE_PLAN)
         short_term.keep_turn(self.begun, self._history, finished.text, now)
         publisher = events.publisher(self.config)
         events.publish_now(made, publisher)

@@ -101,9 +101,8 @@ def make_index(owner: Engine, model: Embedder) -> None:
         ).all()
         standing = {row.relname for row in found if row.indisvalid}
         for row in found:
-            if (
-                row.relname != name or not row.indisvalid
-            ):  # an invalid one is what a build that was stopped left
+            # An invalid one is what a build that was stopped left.
+            if row.relname != name or not row.indisvalid:
                 connection.execute(sa.text(f'drop index concurrently "{row.relname}"'))
         if name not in standing:
             connection.execute(

@@ -38,8 +38,9 @@ class MixedModels(ConfigError):
 
 @dataclass(frozen=True)
 class Candidate:
-    """An entry that a search returned. `score` is the cosine similarity to the query, also of what only the words found (0 where it
-    is not known); `rank` counts from 1 in the final order, which is by the fused score."""
+    """An entry that a search returned. `score` is the cosine similarity to the query, by half-precision numbers where the index found
+    it, also of what only the words found (0 where it is not known); `rank` counts from 1 in the final order, which is by the fused
+    score."""
 
     entry_id: uuid.UUID
     document: str
@@ -63,7 +64,7 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class TurnSearch:
-    """What one statement found for a turn, and the columns that were asked for beside."""
+    """What one statement found for a turn, and the columns that were asked for beside, by name, as the driver gives them."""
 
     memory: SearchResult
     knowledge: SearchResult
@@ -72,7 +73,8 @@ class TurnSearch:
 
 @dataclass(frozen=True)
 class Beside:
-    """Columns that a statement gives beside what the search finds: SQL expressions by name, with the values of their parameters."""
+    """Columns that a statement gives beside what the search finds: pairs of a name and an SQL expression, and the values of the
+    expressions' parameters."""
 
     columns: tuple[tuple[str, str], ...] = ()
     values: Mapping[str, Any] = field(default_factory=dict)

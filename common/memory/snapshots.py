@@ -118,15 +118,15 @@ _PERSIST = statement(
             where user_id = :user_id and conversation_id = :conversation_id
             order by created_at desc, position desc
             offset greatest({MAX_PER_CONVERSATION} - (select count(*) from stored), 0))),
-    done as ({events.DELETE})
+    done as ({events.DELETE_EVENT})
     select tool_name from stored
 """,
 )
 
 
 def persist_snapshots(connection: Connection, event: Row[Any]) -> None:
-    """The effect of a `tool-results` event: a row for each result whose message still exists, the oldest beyond the conversation's limit
-    deleted, and the event. Repeating it changes nothing."""
+    """The effect of a `tool-results` event: a row for each result whose message still exists, room made for them within the conversation's
+    limit by the oldest of those that were there, and the event deleted. Repeating it changes nothing."""
     stored = connection.execute(
         _PERSIST,
         {"event_id": event.id, "user_id": event.user_id, "conversation_id": event.conversation_id},

@@ -122,15 +122,16 @@ class _Running:
 
 @once
 def _threads() -> ThreadPoolExecutor:
-    """The threads in which tools run. A new one for each call would take as long as a quick tool's work."""
+    """The threads in which tools run. A new one for each call would take as long as a quick tool's work. They are waited for at the end of
+    the process: one that hangs holds it up until it is killed."""
     return ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="tool")
 
 
 def _within_time(
     tool: Tool, arguments: Any, context: Callable[..., ToolContext], open_transaction: OpenTransaction
 ) -> _Result | str:
-    """The tool's output, or the error for the model. A tool that outlives its time loses its connection, so that the pool does not
-    run dry, and its result is dropped."""
+    """The tool's output, or the error for the model. A tool that outlives its time, which begins with the wait for a thread, loses its
+    connection, so that the pool does not run dry, and its result is dropped."""
     running = _Running()
     trace = log.current_trace()
     # Tools read; what they want written is staged. The server ends a statement when the tool's time is up.
@@ -142,9 +143,8 @@ def _within_time(
     def read() -> ToolOutput:
         with open_transaction(limits) as connection:
             running.connection = connection
-            if (
-                running.late
-            ):  # without its connection it looks like one whose database went away, which is tried again
+            # Without its connection it looks like one whose database went away, which is tried again.
+            if running.late:
                 raise ToolMistake("The tool's time is up.")
             scoped = context(connection=connection)
             scoped.staged.clear()  # what a try staged that lost its connection
@@ -168,6 +168,7 @@ def _within_time(
         return outcome.result(tool.timeout_seconds)
     except TimeoutError:
         running.late = True
+        outcome.cancel()  # where it has not begun
         log.write("tool took too long", severity="WARNING", tool_name=tool.name)
         if running.connection is not None:
             with contextlib.suppress(Exception):

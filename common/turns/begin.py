@@ -198,8 +198,7 @@ _SUPERSEDE = """
 
 
 def _begin(superseding: str = "") -> sa.TextualSelect:
-    """What a turn writes, by one statement: each part is a row or two, and a round trip costs more than any of them. An edited message
-    has a statement of its own: what it supersedes may be long, and one plan for both would be made anew at each turn."""
+    """What a turn writes, by one statement: each part is a row or two, and a round trip costs more than any of them."""
     return statement(
         "counter",
         f"""
@@ -241,6 +240,7 @@ def _begin(superseding: str = "") -> sa.TextualSelect:
     )
 
 
+# Apart, for what an edited message supersedes may be long: a plan that serves both would reckon with it at each turn.
 _BEGIN, _BEGIN_EDITED = _begin(), _begin(_SUPERSEDE)
 
 

@@ -400,6 +400,17 @@ def test_who_comes_without_a_day_of_registration_came_with_their_first_payment(
     ]
 
 
+def test_who_pays_by_an_old_address_keeps_the_day_that_a_file_of_people_gave(
+    importing: Import, tmp_path: Path
+) -> None:
+    importing(members_file(tmp_path / "m.csv", "a@x.example,new@x.example,Anna,2026-05-01T10:00:00Z"))
+    importing(payments_file(tmp_path / "p.csv", (9, "a"), (8, "a")))
+    assert importing.rows("external_id, email, registered_at", "members") == [
+        ("a@x.example", "new@x.example", at("2026-05-01T10:00"))
+    ]
+    assert importing.rows("count(*)", "transactions t join members m on m.id = t.member_id", "1") == [(2,)]
+
+
 def test_a_missing_value_never_replaces_a_known_one(importing: Import, tmp_path: Path) -> None:
     importing(members_file(tmp_path / "a.csv", "1,a@x.example,Anna,2026-05-01"))
     report = importing(members_file(tmp_path / "b.csv", "1,,,"))[0]

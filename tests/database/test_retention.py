@@ -206,6 +206,15 @@ def test_purges_work_in_batches_and_say_when_time_ran_out(
     assert retention.purge_retrieval_events(run(database))["deleted"] == 1
 
 
+def test_rows_of_one_moment_go_in_several_batches(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "BATCH", 2)
+    final_day(database, NOW)
+    events_at(database, *[NOW - 91 * DAY] * 3, *[NOW - 91 * DAY + SECOND] * 2, NOW)
+    assert retention.purge_retrieval_events(run(database)) == {"deleted": 5, "held_back": 0, "left": False}
+
+
 def test_the_purge_finds_its_rows_by_index(database: Database) -> None:
     for table, moment in [
         ("retrieval_events", "created_at"),

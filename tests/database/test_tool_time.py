@@ -35,7 +35,7 @@ def test_a_tool_whose_time_is_up_is_not_tried_again(
     done = run_tool(
         ToolCall("call-1", name, {}),
         allowed=frozenset({name}),
-        open_transaction=lambda limits: user_transaction(person.user_id, source=engine, settings=limits),
+        open_transaction=lambda limits: user_transaction(person.user_id, source=engine, local=limits),
         user_id=person.user_id,
         site=None,
         conversation_id=uuid.uuid4(),

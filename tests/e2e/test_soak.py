@@ -22,9 +22,8 @@ CUSTOMERS, WARM, MORE = 8, 15, 36
 # What allocators keep of so many turns; a turn that left its transcript or its context behind would take a hundred times as much.
 MOST_MEGABYTES = 12
 BESIDE = 5  # connections of the test itself, which gives feedback and deletes
-MOST_THREADS = (
-    2 * CUSTOMERS + 4
-)  # the server's pool, that of the tools, the main thread, and what libraries keep
+# The server's pool, that of the tools, the main thread, and what libraries keep.
+MOST_THREADS = 2 * CUSTOMERS + 4
 HELD = """
     select count(*) as connections, count(*) filter (where state <> 'idle') as busy,
            (select count(*) from pg_locks where locktype = 'advisory') as locks

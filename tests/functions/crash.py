@@ -65,7 +65,9 @@ def main(step: str, token: str, internal: str) -> None:
         answering.run_tool = dying_after(answering.run_tool)
     elif step == "before_the_last_statement":
         turn.finish_turn = die
-    elif step == "before_the_last_commit":  # as of a turn that writes more beside its answer
+    elif (
+        step == "before_the_last_commit"
+    ):  # no commit goes with a statement: as of a turn that writes more beside its answer
         turn.db.commit_with_next = lambda _connection: None
         turn.finish_turn = dying_after(turn.finish_turn)
     elif step == "before_publishing":

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from common.sites.imports.records import MemberRef, PlanRef, plan_stub
-from common.sites.imports.tables import MEMBERS, PLANS, Site, columns_of, upsert, upserted_ids
+from common.sites.imports.tables import MEMBERS, PLANS, Site, columns_of, insert, upsert
 from common.text import to_json
 
 _MOST_KNOWN = 100_000
@@ -117,8 +117,10 @@ def members_of(
             "registered_at": min(moments, default=None),
         }
     if made:
-        known = upserted_ids(connection, site, MEMBERS, columns_of(list(made.values()), MEMBERS.columns))
-        if others := made.keys() - known.keys():  # another import was faster
+        known = insert(connection, site, MEMBERS, columns_of(list(made.values()), MEMBERS.columns))
+        if (
+            others := made.keys() - known.keys()
+        ):  # another's old address is this one's id, or another import was faster
             known |= _ids_of(connection, site, list(others))
         ids |= {ref: known[external_id] for ref, external_id in made_for.items()}
     return ids

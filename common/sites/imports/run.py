@@ -94,7 +94,8 @@ def import_files(
     rejected: Rejected = lambda file, row, reason: None,
     progress: Progress = lambda file, rows: None,
 ) -> list[FileReport]:
-    """Write the files, plans first and transactions last, in the caller's transaction, and record each in `site_imports`.
+    """Write the files, plans first and transactions last, in the caller's transaction, and record each in `site_imports`. At most one call
+    in a transaction: it takes what the transaction has made for its own.
 
     Moves the site's `data_as_of` to `exported_at`, else to the latest moment not after `now` that the files speak of, and never back.
     """

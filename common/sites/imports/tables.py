@@ -30,9 +30,9 @@ class Table:
     columns: dict[str, str]
     kept: frozenset[str] = frozenset()
 
-    def statement(self, gives: str) -> str:
+    def upsert(self) -> str:
         """The upsert, which takes each column as a JSON array (moments in seconds) and returns one JSON object: for the external id of
-        each row that it wrote, what `gives` says in SQL."""
+        each row that it wrote, whether it was added."""
         names = list(self.columns)
 
         def newer(name: str) -> str:
@@ -40,14 +40,25 @@ class Table:
                 f"coalesce(excluded.{name}, {self.name}.{name})" if name in self.kept else f"excluded.{name}"
             )
 
+        return self._write(
+            f"""do update set {", ".join(f"{n} = {newer(n)}" for n in names[1:])}
+where {self.name}.user_id = :user_id
+  and ({", ".join(f"{self.name}.{n}" for n in names[1:])}) is distinct from ({", ".join(newer(n) for n in names[1:])})""",
+            gives="xmax = 0",
+        )
+
+    def insert(self) -> str:
+        """The same for rows that replace nothing; returns the ids of those that were added."""
+        return self._write("do nothing", gives="id")
+
+    def _write(self, on_conflict: str, gives: str) -> str:
+        names = list(self.columns)
         return f"""
 with written as (
 insert into {self.name} (user_id, site_id, {", ".join(names)})
 select :user_id, :site_id, {", ".join(_from_text(n, t) for n, t in self.columns.items())}
 from rows from ({", ".join(f"json_array_elements_text(cast(:{n} as json))" for n in names)}) as r({", ".join(names)})
-on conflict (site_id, external_id) do update set {", ".join(f"{n} = {newer(n)}" for n in names[1:])}
-where {self.name}.user_id = :user_id
-  and ({", ".join(f"{self.name}.{n}" for n in names[1:])}) is distinct from ({", ".join(newer(n) for n in names[1:])})
+on conflict (site_id, external_id) {on_conflict}
 returning external_id, {gives} as given)
 select coalesce(jsonb_object_agg(external_id, given), '{{}}') from written"""
 
@@ -128,25 +139,26 @@ def upsert(
 ) -> dict[Key, bool]:
     """Write rows, given column by column, whose external ids differ. Returns the keys that were written: True where added, False where
     changed."""
-    written = _write(connection, site, table, columns, "xmax = 0")
+    written = _write(connection, site, table, table.upsert(), columns)
     return {(table.name, external_id): added for external_id, added in written.items()}
 
 
-def upserted_ids(
+def insert(
     connection: Connection, site: Site, table: Table, columns: Mapping[str, Sequence[Any]]
 ) -> dict[str, str]:
-    """The same; returns the ids of what was written by external id."""
-    return _write(connection, site, table, columns, "id")
+    """Add rows, given like those of `upsert`, where their external ids are not there yet. Returns the ids of those that were added, by
+    external id."""
+    return _write(connection, site, table, table.insert(), columns)
 
 
 def _write(
-    connection: Connection, site: Site, table: Table, columns: Mapping[str, Sequence[Any]], gives: str
+    connection: Connection, site: Site, table: Table, statement: str, columns: Mapping[str, Sequence[Any]]
 ) -> dict[str, Any]:
     if not columns["external_id"]:
         return {}
     parameters = {name: _to_json(columns[name], of) for name, of in table.columns.items()}
     written: dict[str, Any] = connection.scalar(
-        sa.text(table.statement(gives)), parameters | {"user_id": site.user_id, "site_id": site.site_id}
+        sa.text(statement), parameters | {"user_id": site.user_id, "site_id": site.site_id}
     )
     return written
 

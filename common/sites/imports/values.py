@@ -37,9 +37,8 @@ _FORMS = [
         r"(?P<day>\d{1,2})(?:st|nd|rd|th)?[\s-]" + _MONTH + r"[\s,-]+(?P<year>\d{4})",
     )
 ]
-_PLAIN = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T][0-9]{2}:[0-9]{2}(?::[0-9]{2})?)?"
-)  # most exports write this one form
+# Most exports write this one form.
+_PLAIN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T][0-9]{2}:[0-9]{2}(?::[0-9]{2})?)?")
 _MONTHS = {
     name: number
     for number, name in enumerate(
