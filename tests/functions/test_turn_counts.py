@@ -49,17 +49,22 @@ def turns(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[
     settings.cache_clear()
 
 
+@pytest.fixture
+def ours(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ours]:
+    url = database.server.url(database.name)
+    monkeypatch.setenv("MEMBERINTEL_DATABASE_URL", url)
+    yield Ours(url, database.superuser, more=True)
+    db.engine("app").dispose()
+    db.engine.cache_clear()
+    settings.cache_clear()
+
+
 def test_a_warm_turn_takes_few_statements_and_round_trips(turns: dict[str, list[Counts]]) -> None:
     assert turns["advisor"] == [Counts(statements=6, round_trips=8)] * len(EARLIER)
     assert turns["skill"] == [Counts(statements=4, round_trips=5)] * len(EARLIER)
 
 
-def test_a_turns_statements_give_the_columns_that_they_name(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = database.server.url(database.name)
-    monkeypatch.setenv("MEMBERINTEL_DATABASE_URL", url)
-    ours = Ours(url, database.superuser, more=True)
+def test_a_turns_statements_give_the_columns_that_they_name(ours: Ours) -> None:
     compared: dict[str, list[str]] = {}
 
     def compare(_connection: Any, cursor: Any, sql: str, _values: Any, context: Any, _many: bool) -> None:
@@ -71,18 +76,10 @@ def test_a_turns_statements_give_the_columns_that_they_name(
         ours.prepare(2)
         sa.event.listen(db.engine("app"), "after_cursor_execute", compare)
         ours.turn(0)
-    db.engine("app").dispose()
-    db.engine.cache_clear()
-    settings.cache_clear()
     assert len(compared) == 5
 
 
-def test_a_turns_statements_are_planned_for_any_values_however_large_the_tables(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url = database.server.url(database.name)
-    monkeypatch.setenv("MEMBERINTEL_DATABASE_URL", url)
-    ours = Ours(url, database.superuser, more=True)
+def test_a_turns_statements_are_planned_for_any_values_however_large_the_tables(ours: Ours) -> None:
     with free_of_cost(ours.publisher):
         ours.prepare(500)
         for number in range(2):
@@ -95,7 +92,4 @@ def test_a_turns_statements_are_planned_for_any_values_however_large_the_tables(
             )
             if not is_control(row.statement) and "spent_since" not in row.statement
         }
-    db.engine("app").dispose()
-    db.engine.cache_clear()
-    settings.cache_clear()
     assert list(plans.values()) == [0] * 6
