@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from common import rate_limit
 from common.auth import Identity
 from common.config import Settings
-from common.db import error_name, set_local, statement, transaction
+from common.db import ask_with_next, error_name, set_local, statement, transaction
 from common.erasure_ledger import ledger
 from common.errors import Forbidden, Unauthenticated
 
 FOREIGN_KEY = "23503"
 
 Tier = Literal["free", "pro"]
+T = TypeVar("T")
 
 
 class Account(NamedTuple):
@@ -62,8 +65,52 @@ def enter(
             found = _find(connection, identity, now, requests)
     if found is None:
         raise Forbidden("This account is not known here. Ask the operator to add it.")
-    rate_limit.check(found.requests, config.requests_per_minute, now)
-    return Account(found.id, found.tenant_id, found.email, found.tier)
+    return _admitted(found, config, now)
+
+
+# The user that an identity was when this process last met it. A guess, and never more: see `enter_asking`.
+_met: dict[tuple[str, str], uuid.UUID] = {}
+_MOST_MET = 10_000
+
+
+def enter_asking(
+    connection: Connection,
+    identity: Identity,
+    config: Settings,
+    now: datetime,
+    ask: Callable[[uuid.UUID], T],
+    *,
+    local: Mapping[str, str],
+) -> tuple[Account, T]:
+    """The account of `identity`, as by `enter`, and what `ask` reads of that user, by one statement that changes nothing. `local` are
+    settings of the server's for the rest of the transaction.
+
+    Where this process has met the identity, both go in one round trip, and `ask` is told the user of then. The server looks the user up all
+    the same, and shows rows of nobody else; where it is another, or none, `ask` is asked again. Raises the errors of both.
+    """
+    set_local(connection, {**_claims(identity), **local})
+    key = (identity.issuer, identity.subject)
+    met = _met.get(key)
+    if met is None:
+        account = enter(connection, identity, config, now)
+        _meet(key, account.user_id)
+        return account, ask(account.user_id)
+    _refuse_erased(identity, config)
+    found = ask_with_next(connection, _ENTER, _asked(identity, now, 1))
+    with _erased_meanwhile():
+        asked = ask(met)
+    row = found()
+    if row is not None and row[0] == met:
+        return _admitted(_Found(*row), config, now), asked
+    _met.pop(key, None)
+    account = _admitted(_Found(*row), config, now) if row else enter(connection, identity, config, now)
+    return account, ask(account.user_id)
+
+
+def _meet(key: tuple[str, str], user_id: uuid.UUID) -> None:
+    if len(_met) >= _MOST_MET:
+        _met.clear()
+    _met[key] = user_id
 
 
 def count_refused(identity: Identity, config: Settings, now: datetime) -> None:
@@ -73,17 +120,49 @@ def count_refused(identity: Identity, config: Settings, now: datetime) -> None:
             rate_limit.check(found.requests, config.requests_per_minute, now)
 
 
-def _find(connection: Connection, identity: Identity, now: datetime, requests: int = 1) -> Row[Any] | None:
-    who = {"issuer": identity.issuer, "subject": identity.subject}
-    set_local(connection, {f"app.{claim}": value for claim, value in who.items()})
+class _Found(NamedTuple):
+    id: uuid.UUID
+    tenant_id: uuid.UUID
+    email: str
+    tier: Tier
+    requests: int
+
+
+def _find(connection: Connection, identity: Identity, now: datetime, requests: int = 1) -> _Found | None:
+    set_local(connection, _claims(identity))
+    with _erased_meanwhile():
+        row = connection.execute(_ENTER, _asked(identity, now, requests)).first()
+    return _Found(*row) if row else None
+
+
+def _claims(identity: Identity) -> dict[str, str]:
+    """What the policy knows a user by who is not found yet."""
+    return {"app.issuer": identity.issuer, "app.subject": identity.subject}
+
+
+def _asked(identity: Identity, now: datetime, requests: int) -> dict[str, Any]:
+    return {
+        "issuer": identity.issuer,
+        "subject": identity.subject,
+        "minute": rate_limit.minute_of(now),
+        "more": requests,
+    }
+
+
+@contextlib.contextmanager
+def _erased_meanwhile() -> Iterator[None]:
+    """Raises Unauthenticated where the user was erased while the request waited to be counted."""
     try:
-        return connection.execute(
-            _ENTER, {**who, "minute": rate_limit.minute_of(now), "more": requests}
-        ).first()
+        yield
     except DBAPIError as exc:
-        if error_name(exc) == FOREIGN_KEY:  # erased while we waited to count
+        if error_name(exc) == FOREIGN_KEY:
             raise Unauthenticated() from None
         raise
+
+
+def _admitted(found: _Found, config: Settings, now: datetime) -> Account:
+    rate_limit.check(found.requests, config.requests_per_minute, now)
+    return Account(found.id, found.tenant_id, found.email, found.tier)
 
 
 def _refuse_erased(identity: Identity, config: Settings, *, fresh: bool = False) -> None:

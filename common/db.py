@@ -6,15 +6,17 @@ The only module that knows the driver or the Cloud SQL connector.
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 import pg8000
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
+from sqlalchemy.dialects.postgresql.pg8000 import PGDialect_pg8000
 from sqlalchemy.engine.interfaces import ExceptionContext
 
 from common import driver
@@ -185,6 +187,13 @@ def error_name(error: BaseException) -> str:
     return _sqlstate(getattr(error, "orig", None) or error) or type(error).__name__
 
 
+def error_detail(error: BaseException) -> str:
+    """The detail of an error that a function of our own raised on the server; empty for others."""
+    original = getattr(error, "orig", None) or error
+    details = original.args[0] if original.args else None
+    return str(details.get("D", "")) if isinstance(details, dict) else ""
+
+
 def is_duplicate(error: BaseException) -> bool:
     """Whether a unique constraint refused a row: another transaction was faster."""
     return error_name(error) == "23505"
@@ -221,9 +230,10 @@ def retried(work: Callable[[], T], *, attempts: int = 4, sleep: Callable[[float]
             attempt += 1
 
 
-ONE_PLAN = {"plan_cache_mode": "force_generic_plan"}
-"""For the statements of each turn: a plan for any values is made once a connection. Where the server may choose, it comes to think, as
-tables grow, that a plan for the values at hand is cheaper, and spends more on planning than on the statement."""
+ONE_PLAN = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
+"""For the statements of each turn: a plan for any values is made once a connection, and finds its rows by indexes. Where the server may
+choose, it comes to think, as tables grow, that a plan for the values at hand is cheaper, and spends more on planning than on the statement;
+and a plan made while a table was small would go on reading all of it."""
 
 
 @contextlib.contextmanager
@@ -276,8 +286,25 @@ def commit_with_next(connection: Connection) -> None:
 
 def set_local(connection: Connection, values: Mapping[str, str]) -> None:
     """Set what is named for the rest of this transaction. It goes with the transaction's next statement: no round trip of its own."""
-    calls = ", ".join(f"set_config(${2 * n + 1}, ${2 * n + 2}, true)" for n in range(len(values)))
+    calls = ", ".join(["set_config(%s, %s, true)"] * len(values))
     _opened(connection).later(f"select {calls}", [part for pair in values.items() for part in pair])
+
+
+def ask_with_next(
+    connection: Connection, asked: sa.TextualSelect, values: Mapping[str, Any]
+) -> Callable[[], Sequence[Any] | None]:
+    """Send `asked`, whose rows must be few and small, in the round trip of the transaction's next statement. The function tells its first
+    row, None where there is none; it may be called once that next one is answered. That one raises also what `asked` is refused for."""
+    operation, names = _compiled(asked)
+    answer = _opened(connection).later(operation, [values[name] for name in names])
+    return lambda: answer.rows[0] if answer.rows else None
+
+
+@functools.lru_cache(100)
+def _compiled(asked: sa.TextualSelect) -> tuple[str, Sequence[str]]:
+    """The statement as the driver takes it, and the names of its parameters in their order."""
+    compiled = asked.compile(dialect=PGDialect_pg8000())  # type: ignore[no-untyped-call]
+    return str(compiled), compiled.positiontup or ()
 
 
 def _opened(connection: Connection) -> driver.Connection:

@@ -106,14 +106,15 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
             self.waiting.append(_control("begin transaction", begins=True))
             self._transaction_status, self.last = core.IN_TRANSACTION, False
 
-    def later(self, statement: str, values: Sequence[Any]) -> None:
-        """Send `statement` (its parameters as $1, $2 …) with the next one. Its rows, which must be few and small, are dropped. That next
-        one raises its error, and has then had no effect itself, for the transaction has failed. Raises ProgrammingError outside a
-        transaction: it would meet the next user."""
+    def later(self, operation: str, values: Sequence[Any]) -> Any:
+        """Send `operation` with the next statement. Its rows, which must be few and small, are in what is returned, once that next one is
+        answered. That one raises its error, and has then had no effect itself, for the transaction has failed. Raises ProgrammingError
+        outside a transaction: it would meet the next user."""
         self.begin()
         if not self._in_transaction:
             raise dbapi.ProgrammingError("nothing waits outside a transaction")
-        self.waiting.append(self._extended(statement, values))
+        self.waiting.append(self._extended(_numbered(operation), values))
+        return self.waiting[-1].context
 
     def commit_with_next(self) -> None:
         """Send the commit of the open transaction with its next statement, which is its last: where that fails, nothing is committed. A

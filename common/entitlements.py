@@ -6,8 +6,9 @@ them into theirs.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -16,9 +17,11 @@ from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
 
 from common.accounts import Account, Tier
 from common.config import Settings
+from common.db import error_detail, error_name
 from common.errors import LimitReached, Unavailable
 from common.llm.types import Stop
 from common.text import to_json
@@ -164,9 +167,18 @@ COVERED = """
         began_at timestamptz)
 """
 
+# The end of a statement that counts as `counted`. It is refused by the server where a counter did not rise, so that nothing of it stays
+# and a commit may go with it; `within_limits` tells which.
+CHECK_COUNTED = """
+    select case when count(*) < cardinality(cast(:counters as text[]))
+           then limit_reached(array_agg(counter || to_char(period, ' YYYY-MM-DD'))) end as refused
+    from counted
+"""
+_LIMIT_REACHED = "MI001"  # the code that `limit_reached` raises, with the counters that rose
+
+_RESERVE = sa.text(f"with counted as ({COUNT}), charged as ({RESERVE}) {CHECK_COUNTED}")
 _SETTLE_AND_RESERVE = sa.text(
-    f"""with settled as ({SETTLE}), covered as ({COVERED}), charged as ({RESERVE}), counted as ({COUNT})
-        select counter from counted"""
+    f"""with settled as ({SETTLE}), covered as ({COVERED}), charged as ({RESERVE}), counted as ({COUNT}) {CHECK_COUNTED}"""
 )
 
 
@@ -244,11 +256,19 @@ def given_back(ended: Sequence[Ended]) -> list[Count]:
     return [charge.given_back(stop) for charge, stop in ended]
 
 
-def check_counted(counted: Collection[str], counts: Sequence[Count], now: datetime) -> None:
-    """Raise LimitReached, which rolls the transaction back, for the first counter of `counts` that did not rise."""
-    for one in counts:
-        if one.counter not in counted:
-            raise _limit_reached(one, now)
+@contextlib.contextmanager
+def within_limits(counts: Sequence[Count], now: datetime) -> Iterator[None]:
+    """Raises LimitReached for the first of `counts` that the block's statement, by CHECK_COUNTED, could not raise. Its transaction has
+    failed then."""
+    try:
+        yield
+    except DBAPIError as exc:
+        if error_name(exc) != _LIMIT_REACHED:
+            raise
+        counted = error_detail(exc).split(",")
+        raise next(
+            _limit_reached(one, now) for one in counts if f"{one.counter} {one.period}" not in counted
+        ) from None
 
 
 def _limit_reached(count: Count, now: datetime) -> LimitReached:
@@ -282,17 +302,15 @@ def reserve(
     now: datetime,
 ) -> None:
     """Reserve a call that belongs to no turn and count all of `counts`. Raises LimitReached, and then the caller rolls back to before."""
-    counted = connection.execute(
-        sa.text(f"with counted as ({COUNT}), charged as ({RESERVE}) select counter from counted"),
-        {
-            "user_id": account.user_id,
-            "turn_id": None,
-            "session_id": session_id,
-            **reserving(charge),
-            **counting(account, counts),
-        },
-    ).scalars()
-    check_counted(set(counted), counts, now)
+    asked = {
+        "user_id": account.user_id,
+        "turn_id": None,
+        "session_id": session_id,
+        **reserving(charge),
+        **counting(account, counts),
+    }
+    with within_limits(counts, now):
+        connection.execute(_RESERVE, asked)
 
 
 def settle(
@@ -338,19 +356,17 @@ def settle_and_reserve(
 ) -> None:
     """Settle the calls of one reservation and reserve the next in one statement. Raises LimitReached when the next is not covered; the
     caller then settles the others with the turn's end."""
-    counts = [*given_back(settled), next_charge.reserved(account)]
-    counted = connection.execute(
-        _SETTLE_AND_RESERVE,
-        {
-            "user_id": account.user_id,
-            "turn_id": turn_id,
-            "session_id": session_id,
-            **settling_all(settled, now),
-            **reserving(next_charge),
-            **counting(account, counts),
-        },
-    ).scalars()
-    check_counted(set(counted), [next_charge.reserved(account)], now)
+    wanted = next_charge.reserved(account)
+    asked = {
+        "user_id": account.user_id,
+        "turn_id": turn_id,
+        "session_id": session_id,
+        **settling_all(settled, now),
+        **reserving(next_charge),
+        **counting(account, [*given_back(settled), wanted]),
+    }
+    with within_limits([wanted], now):
+        connection.execute(_SETTLE_AND_RESERVE, asked)
 
 
 # Per database: when the deployment's spend was last read, and how much it was. Read once a minute, so that a turn does not pay for it.

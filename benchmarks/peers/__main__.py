@@ -162,13 +162,13 @@ def measure(place: Stage, venvs: Path, lengths: tuple[int, ...], rounds: int, tu
     with processes(place, venvs, KINDS) as running:
         for length in lengths:
             measured = {name: Measured() for name in running}
-            with place.in_a_hurry():
-                for process in running.values():
-                    process.prepare(length)
-            for process in running.values():
-                process.play(WARM_UP, 0)
             for number in range(rounds):
+                # Made anew each time: it has as many turns as the table says, and few more.
+                with place.in_a_hurry():
+                    for process in running.values():
+                        process.prepare(length)
                 for name in order.sample(sorted(running), len(running)):
+                    running[name].play(WARM_UP if number == 0 else 1, 0)
                     running[name].rest()
                     cpu, wal = place.server_cpu(), place.wal_bytes()
                     played = running[name].play(turns, WARM_UP + number * turns)

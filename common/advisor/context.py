@@ -73,9 +73,10 @@ class Loaded:
     found: TurnSearch
 
 
-# Columns (name, SQL) of the statement that searches: the turn waits for it in any case, and one round trip serves both.
+# Columns (name, SQL) of the statement that searches: the turn waits for it in any case, and one round trip serves both. Of the history,
+# only where this process has not kept it: each column costs time.
+_HISTORY = ("history", HISTORY)
 _LOADED = (
-    ("history", f"case when :read_history then {HISTORY} end"),
     ("recall", RECALL),
     (
         "documents",
@@ -106,14 +107,13 @@ def load_context(begun: BegunTurn, config: Settings, now: datetime) -> Loaded:
         vector = None
     user_id = begun.account.user_id
     beside = Beside(
-        _LOADED,
+        _LOADED if history is not None else (_HISTORY, *_LOADED),
         {
             "conversation_id": begun.conversation_id,
             "session_id": begun.session_id,
             "user_message_id": begun.user_message_id,
             "site_id": begun.site.id if begun.site else None,
             "hidden_tools": hidden_tools(),
-            "read_history": history is None,
         },
     )
 

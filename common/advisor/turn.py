@@ -36,7 +36,7 @@ from common.memory.remembering import StagedChange, prepare_changes, write_chang
 from common.text import clean_json
 from common.tools.run import Executed
 from common.tools.types import Remembering
-from common.turns.begin import begin_turn
+from common.turns.begin import begin_turn, read_standing
 from common.turns.finish import finish_turn
 from common.warehouse.schemas import STREAM_TOPIC
 
@@ -78,8 +78,14 @@ def _begin(
 ) -> tuple[BegunTurn, Charge] | Replay:
     def work() -> tuple[BegunTurn, Charge] | Replay:
         with db.transaction("app") as connection:
-            db.set_local(connection, db.ONE_PLAN)
-            account = accounts.enter(connection, identity, config, now)
+            account, standing = accounts.enter_asking(
+                connection,
+                identity,
+                config,
+                now,
+                lambda user_id: read_standing(connection, user_id, request),
+                local=db.ONE_PLAN,
+            )
             entitlements.check_spend_stop(connection, config, now)
             charge = reserve_for("chat", account, config, prompt_tokens=MAX_PROMPT_TOKENS, now=now).covering(
                 calls
@@ -88,6 +94,7 @@ def _begin(
                 connection,
                 account,
                 request,
+                standing,
                 charge,
                 now=now,
                 quiet=timedelta(minutes=config.quiet_minutes),

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row
 from common import entitlements
 from common.accounts import Account
 from common.conversations import LEASE, TITLE_CHARACTERS, BegunTurn, Replay, TurnRequest, session_end
-from common.db import statement
+from common.db import commit_with_next, statement
 from common.entitlements import Charge
 from common.errors import Conflict, InvalidFields, NotFound
 from common.text import one_line
@@ -79,10 +79,26 @@ def _standing(message: str) -> sa.TextualSelect:
 _OF_TURN, _OF_REPLACEMENT = _standing(_OWN), _standing(_OWN_OR_REPLACED)
 
 
+def read_standing(connection: Connection, user_id: uuid.UUID, request: TurnRequest) -> Row[Any]:
+    """What the turn of `request` finds, its conversation and session locked."""
+    found = {
+        "user_id": user_id,
+        "conversation_id": request.conversation_id,
+        "client_id": request.client_id,
+        "client_turn_id": request.turn_id,
+        "site_id": request.site_id,
+    }
+    if request.replaces is None:
+        return connection.execute(_OF_TURN, found).one()
+    which = {"regenerate": request.regenerate, "replaces": request.replaces, "fresh": _is_fresh(request)}
+    return connection.execute(_OF_REPLACEMENT, {**found, **which}).one()
+
+
 def begin_turn(
     connection: Connection,
     account: Account,
     request: TurnRequest,
+    standing: Row[Any],
     charge: Charge,
     *,
     now: datetime,
@@ -90,12 +106,11 @@ def begin_turn(
     quiet_elsewhere: timedelta,
 ) -> BegunTurn | Replay:
     """Write the customer's message, the running turn with its lease, the reservation of the first model call, and the session's end
-    for the case that nothing more comes.
+    for the case that nothing more comes; and commit it, after what was read as `standing`.
 
     Raises NotFound for a conversation or site that is not the user's, Conflict while another turn of the conversation runs,
     InvalidFields for a turn id that was used with another body, and LimitReached.
     """
-    standing = _read_standing(connection, account, request)
     turn_id = standing.repeat_id or uuid.uuid4()
     if _is_fresh(request) and standing.message_id is not None:
         turn_id = uuid.uuid4()
@@ -116,20 +131,6 @@ def begin_turn(
     begun = _new_turn(account, standing, request, turn_id, now)
     _write_begun(connection, begun, request, charge, quiet, quiet_elsewhere)
     return begun
-
-
-def _read_standing(connection: Connection, account: Account, request: TurnRequest) -> Row[Any]:
-    found = {
-        "user_id": account.user_id,
-        "conversation_id": request.conversation_id,
-        "client_id": request.client_id,
-        "client_turn_id": request.turn_id,
-        "site_id": request.site_id,
-    }
-    if request.replaces is None:
-        return connection.execute(_OF_TURN, found).one()
-    which = {"regenerate": request.regenerate, "replaces": request.replaces, "fresh": _is_fresh(request)}
-    return connection.execute(_OF_REPLACEMENT, {**found, **which}).one()
 
 
 def _is_fresh(request: TurnRequest) -> bool:
@@ -197,10 +198,17 @@ _SUPERSEDE = """
           and position >= cast(:edited_from as bigint)),"""
 
 
-def _begin(superseding: str = "") -> sa.TextualSelect:
+_HURRY_ELSEWHERE = """
+    elsewhere as (
+        update outbox_events set deliver_after = :elsewhere_until, published_at = null
+        where user_id = :user_id and type = 'session-ended' and dedupe_key <> :session_key
+          and deliver_after > :elsewhere_until),"""
+
+
+def _begin(also: str = "") -> sa.TextualSelect:
     """What a turn writes, by one statement: each part is a row or two, and a round trip costs more than any of them."""
     return statement(
-        "counter",
+        "refused",
         f"""
     with counted as ({entitlements.COUNT}),
     charged as ({entitlements.RESERVE}),
@@ -220,7 +228,7 @@ def _begin(superseding: str = "") -> sa.TextualSelect:
                 :lease_until, :now)
         on conflict (id) do update set status = 'running', lease = :lease, lease_until = :lease_until, started_at = :now,
             session_id = :session_id, error = null, finished_at = null),
-    {superseding}
+    {also}
     message as (
         insert into messages (id, user_id, conversation_id, session_id, turn_id, role, text, status, position, created_at)
         select :user_message_id, :user_id, :conversation_id, :session_id, :turn_id, 'user', :message, 'complete', version, :now
@@ -230,18 +238,15 @@ def _begin(superseding: str = "") -> sa.TextualSelect:
         values (:user_id, :conversation_id, 'session-ended', cast(:session_payload as jsonb), :session_key, :quiet_until, :now)
         on conflict (dedupe_key) do update set
             payload = excluded.payload, deliver_after = excluded.deliver_after, published_at = null, attempts = 0,
-            postponements = 0, dead_at = null),
-    elsewhere as (
-        update outbox_events set deliver_after = :elsewhere_until, published_at = null
-        where :new_conversation and user_id = :user_id and type = 'session-ended' and dedupe_key <> :session_key
-          and deliver_after > :elsewhere_until)
-    select counter from counted
+            postponements = 0, dead_at = null)
+    {entitlements.CHECK_COUNTED}
 """,
     )
 
 
-# Apart, for what an edited message supersedes may be long: a plan that serves both would reckon with it at each turn.
-_BEGIN, _BEGIN_EDITED = _begin(), _begin(_SUPERSEDE)
+# Apart, for each part costs time, used or not, and what an edited message supersedes may be long: a plan that serves both would reckon
+# with it at each turn.
+_BEGIN, _BEGIN_NEW, _BEGIN_EDITED = _begin(), _begin(_HURRY_ELSEWHERE), _begin(_SUPERSEDE)
 
 
 def _write_begun(
@@ -254,31 +259,32 @@ def _write_begun(
 ) -> None:
     account, now = begun.account, begun.started_at
     counts = [entitlements.count_turn(account, now), charge.reserved(account)]
-    counted = connection.execute(
-        _BEGIN if begun.edited_from is None else _BEGIN_EDITED,
-        {
-            "user_id": account.user_id,
-            "conversation_id": begun.conversation_id,
-            "site_id": begun.site.id if begun.site else None,
-            "client_id": request.client_id,
-            "title": one_line(begun.message, TITLE_CHARACTERS),
-            "remember": begun.remember,
-            "session_id": begun.session_id,
-            "turn_id": begun.turn_id,
-            "client_turn_id": request.turn_id,
-            "body_hash": request.body_hash(),
-            "lease": begun.lease,
-            "lease_until": now + LEASE,
-            "user_message_id": begun.user_message_id,
-            "message": begun.message,
-            "new_message": begun.new_message,
-            "edited_from": begun.edited_from,
-            "new_conversation": begun.version == 0,
-            "elsewhere_until": now + quiet_elsewhere,
-            **session_end(begun, now + quiet, "quiet"),
-            **entitlements.counting(account, counts),
-            **entitlements.reserving(charge),
-            "now": now,
-        },
-    ).scalars()
-    entitlements.check_counted(set(counted), counts, now)
+    known = _BEGIN if begun.edited_from is None else _BEGIN_EDITED
+    commit_with_next(connection)
+    with entitlements.within_limits(counts, now):
+        connection.execute(
+            known if begun.version else _BEGIN_NEW,
+            {
+                "user_id": account.user_id,
+                "conversation_id": begun.conversation_id,
+                "site_id": begun.site.id if begun.site else None,
+                "client_id": request.client_id,
+                "title": one_line(begun.message, TITLE_CHARACTERS),
+                "remember": begun.remember,
+                "session_id": begun.session_id,
+                "turn_id": begun.turn_id,
+                "client_turn_id": request.turn_id,
+                "body_hash": request.body_hash(),
+                "lease": begun.lease,
+                "lease_until": now + LEASE,
+                "user_message_id": begun.user_message_id,
+                "message": begun.message,
+                "new_message": begun.new_message,
+                "edited_from": begun.edited_from,
+                "elsewhere_until": now + quiet_elsewhere,
+                **session_end(begun, now + quiet, "quiet"),
+                **entitlements.counting(account, counts),
+                **entitlements.reserving(charge),
+                "now": now,
+            },
+        )

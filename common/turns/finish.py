@@ -35,11 +35,19 @@ def renew_lease(connection: Connection, begun: BegunTurn, *, now: datetime) -> b
     return renewed.rowcount == 1
 
 
+_SUPERSEDE = """
+    superseded as (
+        update messages m set superseded_at = :now from held
+        where m.conversation_id = held.conversation_id and m.user_id = :user_id and m.superseded_at is null
+          and m.position > (select position from messages where id = :user_message_id and user_id = :user_id)),"""
+
+
 # Every part hangs on `held`: a turn that lost its lease, or whose conversation was deleted, changes nothing. `standing` and the order of
 # the last select keep the order in which rows are locked. Who asked for the session's end while this turn ran still gets it.
-_FINISH = statement(
-    "held counted session_event",
-    f"""
+def _finish(also: str = "") -> sa.TextualSelect:
+    return statement(
+        "held counted session_event",
+        f"""
     with standing as materialized (
         select c.id from conversations c join sessions s on s.conversation_id = c.id
         where c.id = :conversation_id and c.user_id = :user_id and s.id = :session_id and s.user_id = :user_id
@@ -63,10 +71,7 @@ _FINISH = statement(
             end_reason = case when :ends then 'client' end
         from held where s.id = held.session_id and s.user_id = :user_id
         returning s.conversation_id),
-    superseded as (
-        update messages m set superseded_at = :now from held
-        where :again and m.conversation_id = held.conversation_id and m.user_id = :user_id and m.superseded_at is null
-          and m.position > (select position from messages where id = :user_message_id and user_id = :user_id)),
+    {also}
     message as (
         insert into messages (id, user_id, conversation_id, session_id, turn_id, role, text, status, position, details,
                               created_at)
@@ -89,7 +94,11 @@ _FINISH = statement(
         returning id)
     select (select count(*) from held) as held, (select count(*) from counted) as counted, (select id from quiet) as session_event
 """,
-)
+    )
+
+
+# Apart, for each part costs time, used or not.
+_FINISH, _FINISH_AGAIN = _finish(), _finish(_SUPERSEDE)
 
 
 def finish_turn(
@@ -112,7 +121,7 @@ def finish_turn(
     ends = begun.end_session and finished.status != "failed"
     due, trigger = (now, "client") if ends else (now + quiet, "quiet")
     row = connection.execute(
-        _FINISH,
+        _FINISH_AGAIN if begun.again else _FINISH,
         {
             "status": finished.status,
             "error": finished.error,
@@ -124,7 +133,6 @@ def finish_turn(
             "session_id": begun.session_id,
             "ends": ends,
             "lease": begun.lease,
-            "again": begun.again,
             "user_message_id": begun.user_message_id,
             "message_id": begun.assistant_message_id,
             "text": finished.text,

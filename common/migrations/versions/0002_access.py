@@ -158,6 +158,15 @@ SPENT_SINCE = """
     as $$ select coalesce(sum(coalesce(cost_usd, reserved_usd)), 0) from usage_charges where created_at >= moment $$
 """
 
+# A statement that counts refuses itself where a counter is at its limit, so that its commit can go with it. Tells which counters rose.
+LIMIT_REACHED = """
+    create function limit_reached(counted text[]) returns boolean
+    language plpgsql
+    as $$ begin
+        raise exception 'a limit is reached' using errcode = 'MI001', detail = coalesce(array_to_string(counted, ','), '');
+    end $$
+"""
+
 # Within `erase_user` the tables' owner sees everything, and may lock what turns and consumers lock.
 ERASING = "current_setting('app.erasing', true) = 'on'"
 LOCKED_BY_ERASURE = ("conversations", "sessions", "outbox_events")
@@ -304,6 +313,9 @@ def upgrade() -> None:
     op.execute(SPENT_SINCE)
     op.execute("revoke all on function spent_since from public")
     op.execute("grant execute on function spent_since to memberintel_app, memberintel_jobs")
+    op.execute(LIMIT_REACHED)
+    op.execute("revoke all on function limit_reached from public")
+    op.execute("grant execute on function limit_reached to memberintel_app, memberintel_jobs")
     for function in (ERASABLE_TABLES, ERASE_USER):
         op.execute(function.replace(":", "\\:"))
     op.execute("revoke all on function erase_user, erasable_tables from public")
