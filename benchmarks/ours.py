@@ -157,8 +157,6 @@ class Ours:
                     },
                 )
         self.rest()
-        with self._superuser.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            connection.execute(sa.text("vacuum analyze"))
 
     def turn(self, number: int, question: str = "") -> dict[str, Any]:
         """One turn; the finished answer."""

@@ -63,6 +63,13 @@ class Stage:
         yield since
         self._run(f"alter role {role} in database {self.database} reset log_statement")
 
+    def settle(self, database: str = "") -> None:
+        """Have it counted what is in a database, as autovacuum does in time. All statements are planned anew after that."""
+        engine = sa.create_engine(self.server.url(database or self.database), isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            connection.execute(sa.text("vacuum analyze"))
+        engine.dispose()
+
     @contextlib.contextmanager
     def in_a_hurry(self) -> Iterator[None]:
         """Commits wait for no disk within the block: to prepare what is then measured with care."""

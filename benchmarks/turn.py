@@ -53,7 +53,7 @@ def run(rounds: int, lengths: tuple[int, ...]) -> Iterator[Row]:
             with free_of_cost(ours.publisher):
                 warm = {}
                 for turns in lengths:
-                    measured = beside(floor, ours, turns, rounds)
+                    measured = beside(place, floor, ours, turns, rounds)
                     warm[turns] = measured["Advisor"]
                     yield from _rows(f"{turns} earlier turns, {data}", measured, wanted=not more)
                 if len(warm) > 1:
@@ -66,10 +66,11 @@ def run(rounds: int, lengths: tuple[int, ...]) -> Iterator[Row]:
         yield from _counts(place)
 
 
-def beside(floor: Floor, ours: Ours, turns: int, rounds: int) -> dict[str, Times]:
+def beside(place: Stage, floor: Floor, ours: Ours, turns: int, rounds: int) -> dict[str, Times]:
     """The floor's turns and ours, by turns, in a conversation of this length."""
     floor.prepare(turns)
     ours.prepare(turns)
+    place.settle()
     kinds: dict[str, Callable[[int], object]] = {
         "floor": floor.turn,
         "Advisor": ours.turn,

@@ -167,6 +167,9 @@ def measure(place: Stage, venvs: Path, lengths: tuple[int, ...], rounds: int, tu
                 with place.in_a_hurry():
                     for process in running.values():
                         process.prepare(length)
+                if number == 0:
+                    for database in sorted({kind.database for kind in KINDS}):
+                        place.settle(database)
                 for name in order.sample(sorted(running), len(running)):
                     running[name].play(WARM_UP if number == 0 else 1, 0)
                     running[name].rest()

@@ -60,8 +60,8 @@ def ours(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ours]:
 
 
 def test_a_warm_turn_takes_few_statements_and_round_trips(turns: dict[str, list[Counts]]) -> None:
-    assert turns["advisor"] == [Counts(statements=6, round_trips=8)] * len(EARLIER)
-    assert turns["skill"] == [Counts(statements=4, round_trips=5)] * len(EARLIER)
+    assert turns["advisor"] == [Counts(statements=6, round_trips=6)] * len(EARLIER)
+    assert turns["skill"] == [Counts(statements=4, round_trips=3)] * len(EARLIER)
 
 
 def test_a_turns_statements_give_the_columns_that_they_name(ours: Ours) -> None:
