@@ -16,7 +16,6 @@ from typing import Any, Literal, Protocol, TypeVar
 import pg8000
 import sqlalchemy as sa
 from sqlalchemy import Connection, Engine
-from sqlalchemy.dialects.postgresql.pg8000 import PGDialect_pg8000
 from sqlalchemy.engine.interfaces import ExceptionContext
 
 from common import driver
@@ -295,15 +294,15 @@ def ask_with_next(
 ) -> Callable[[], Sequence[Any] | None]:
     """Send `asked`, whose rows must be few and small, in the round trip of the transaction's next statement. The function tells its first
     row, None where there is none; it may be called once that next one is answered. That one raises also what `asked` is refused for."""
-    operation, names = _compiled(asked)
+    operation, names = _compiled(asked, connection.dialect)
     answer = _opened(connection).later(operation, [values[name] for name in names])
     return lambda: answer.rows[0] if answer.rows else None
 
 
 @functools.lru_cache(100)
-def _compiled(asked: sa.TextualSelect) -> tuple[str, Sequence[str]]:
+def _compiled(asked: sa.TextualSelect, dialect: sa.Dialect) -> tuple[str, Sequence[str]]:
     """The statement as the driver takes it, and the names of its parameters in their order."""
-    compiled = asked.compile(dialect=PGDialect_pg8000())  # type: ignore[no-untyped-call]
+    compiled = asked.compile(dialect=dialect)
     return str(compiled), compiled.positiontup or ()
 
 

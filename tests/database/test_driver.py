@@ -14,12 +14,14 @@ from sqlalchemy import Connection
 
 from common import driver
 from common.db import (
+    ask_with_next,
     commit_with_next,
     copy_out,
     error_name,
     in_user_transaction,
     set_local,
     set_user,
+    statement,
     transaction,
     user_transaction,
 )
@@ -457,3 +459,32 @@ def test_no_commit_goes_with_a_copy_or_with_a_statement_for_many_rows(
 
 
 _RENAME = sa.text("update sites set name = :name where user_id = :user_id returning name")
+
+
+def test_the_row_of_what_went_with_the_next_statement_is_told_afterwards(
+    database: Database, person: Person
+) -> None:
+    one = statement("n said", "select cast(:n as int) + 1, cast(:said as text)")
+    none = statement("n", "select 1 where cast(:said as text) is null")
+    with transaction("app", source=database.engine("app", 1)) as connection:
+        for n in range(2):  # the second time they are prepared already
+            asked = [
+                ask_with_next(connection, one, {"said": "100%", "n": n}),
+                ask_with_next(connection, none, {"said": "x"}),
+            ]
+            assert connection.scalar(sa.text("select cast(:n as int)"), {"n": 7}) == 7
+            assert [answer() for answer in asked] == [[n + 1, "100%"], None]
+
+
+def test_what_went_with_the_next_statement_and_was_refused_is_raised_by_that_one(
+    database: Database, person: Person
+) -> None:
+    def ask() -> None:
+        with transaction("app", source=database.engine("app", 1)) as connection:
+            ask_with_next(connection, statement("n", "select 1 / cast(:n as int)"), {"n": 0})
+            connection.execute(sa.text("update users set email = :e"), {"e": "x"})
+
+    with pytest.raises(sa.exc.DBAPIError) as refused:
+        ask()
+    assert error_name(refused.value) == "22012"
+    assert database.scalar("select email from users") == person.email
