@@ -25,7 +25,6 @@ from common.db import (
     error_name,
     retried,
     set_local,
-    set_user,
     statement,
     transaction,
     went_away,
@@ -179,11 +178,11 @@ def consume(event: Event, effect: Effect, *, now: datetime, source: Engine | Non
 
     def work() -> str:
         with transaction("jobs", source=source) as connection:
+            set_local(connection, ONE_PLAN)
             row = lock_event(connection, event)
             reason = not_now(row, now)
             if row is None or reason:
                 return reason
-            set_local(connection, ONE_PLAN)
             commit_with_next(connection)
             effect(connection, row)
             return "done"
@@ -224,9 +223,10 @@ def receive_push(body: dict[str, Any], consumer: Callable[[Event], str]) -> dict
 
 
 _LOCK = statement(
-    "id user_id conversation_id deliver_after dead_at trigger",
+    "id user_id conversation_id deliver_after dead_at trigger scoped",
     """
-    select id, user_id, conversation_id, deliver_after, dead_at, payload->>'trigger'
+    select id, user_id, conversation_id, deliver_after, dead_at, payload->>'trigger',
+           set_config('app.user_id', cast(user_id as text), true)
     from outbox_events where id = :id and type = :type for update
 """,
 )
@@ -235,10 +235,7 @@ _LOCK = statement(
 def lock_event(connection: Connection, event: Event) -> Row[Any] | None:
     """The row of `event`, locked, and the transaction scoped to its user; None when there is no such row. The payload, which may be large,
     stays in the database, where the effect reads it."""
-    row = connection.execute(_LOCK, {"id": event.id, "type": event.type}).first()
-    if row is not None:
-        set_user(connection, row.user_id)
-    return row
+    return connection.execute(_LOCK, {"id": event.id, "type": event.type}).first()
 
 
 def delete_event(connection: Connection, event: Event, user_id: uuid.UUID) -> None:
