@@ -49,9 +49,14 @@ KINDS = (
     Kind("floor: pg8000 `run()`", "with_floor", "", "peer_floor", ("{socket}", "{database}")),
     Kind(TURN, "with_ours", "", "memberintel", ("{url}", "{url}", "turn")),
     Kind(WHOLE, "with_ours", "", "memberintel", ("{url}", "{url}", "whole")),
-    Kind("LangGraph", "with_langgraph", "langgraph", "peer_langgraph", ("{libpq}", "async")),
-    Kind(
-        'LangGraph, `durability="exit"`', "with_langgraph", "langgraph", "peer_langgraph", ("{libpq}", "exit")
+    *(
+        Kind(name, "with_langgraph", "langgraph", "peer_langgraph", ("{libpq}", durability, shape))
+        for name, durability, shape in (
+            ("LangGraph, one node", "async", "node"),
+            ('LangGraph, one node, `durability="exit"`', "exit", "node"),
+            ("LangGraph, agent", "async", "agent"),
+            ('LangGraph, agent, `durability="exit"`', "exit", "agent"),
+        )
     ),
     Kind("ADK", "with_adk", "adk", "peer_adk", ("{asyncpg}", "all")),
     Kind("ADK, last 40 events", "with_adk", "adk", "peer_adk", ("{asyncpg}", "recent")),

@@ -1,6 +1,9 @@
-"""LangGraph: a compiled graph of one node, with PostgresSaver and PostgresStore on one pool, as its documentation sets them up.
+"""LangGraph with PostgresSaver and PostgresStore on one pool, as its documentation sets them up.
 
-python -m benchmarks.peers.with_langgraph URL [async | exit]
+As a graph of one node it stores what a turn says, and no more. As an agent it does what a turn of ours does: its model asks for a tool, a
+tool node runs it, and the model answers; each is a step of the graph.
+
+    python -m benchmarks.peers.with_langgraph URL async|exit node|agent
 """
 
 from __future__ import annotations
@@ -11,8 +14,10 @@ import uuid
 from typing import Any
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.runtime import Runtime
 from langgraph.store.postgres import PostgresStore
 from psycopg.rows import dict_row
@@ -25,7 +30,7 @@ from benchmarks.peers.peer import serve
 class LangGraph:
     """Turns of one user, in a thread for each conversation."""
 
-    def __init__(self, url: str, durability: str) -> None:
+    def __init__(self, url: str, durability: str, shape: str) -> None:
         options = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}
         self._pool: Any = ConnectionPool(url, min_size=1, max_size=5, kwargs=options, open=True)
         saver = PostgresSaver(self._pool)
@@ -40,9 +45,15 @@ class LangGraph:
         for n, text in enumerate(script.summaries()):
             store.put(("summaries", self._user), str(n), {"text": text}, index=False)
         graph = StateGraph(MessagesState)
-        graph.add_node("advisor", self._advisor)
         graph.add_edge(START, "advisor")
-        graph.add_edge("advisor", END)
+        if shape == "agent":
+            graph.add_node("advisor", self._model)
+            graph.add_node("tools", ToolNode([StructuredTool.from_function(_tool, name=script.TOOL)]))
+            graph.add_conditional_edges("advisor", tools_condition)
+            graph.add_edge("tools", "advisor")
+        else:
+            graph.add_node("advisor", self._advisor)
+            graph.add_edge("advisor", END)
         self._graph = graph.compile(checkpointer=saver, store=store)
         self._thread: Any = {}
         self._number = 0
@@ -50,8 +61,8 @@ class LangGraph:
     def prepare(self, turns: int) -> None:
         self._thread = {"configurable": {"thread_id": str(uuid.uuid4())}}
         said: list[AnyMessage] = []
-        for n, turn in enumerate(script.earlier(turns)):
-            said += [HumanMessage(turn.question), *_answer(turn.answer, n, turn.tool)]
+        for turn in script.earlier(turns):
+            said += [HumanMessage(turn.question), *_answer(turn.answer, turn.tool)]
         self._graph.update_state(self._thread, {"messages": said}, as_node="advisor")
 
     def turn(self, number: int) -> None:
@@ -60,6 +71,16 @@ class LangGraph:
         self._graph.invoke(asked, self._thread, durability=self._durability)
 
     def _advisor(self, state: MessagesState, runtime: Runtime) -> dict[str, Any]:
+        self._recall(state, runtime)
+        return {"messages": _answer(script.answer(self._number), tool=True)}
+
+    def _model(self, state: MessagesState, runtime: Runtime) -> dict[str, Any]:
+        if isinstance(state["messages"][-1], ToolMessage):
+            return {"messages": [AIMessage(script.answer(self._number))]}
+        self._recall(state, runtime)
+        return {"messages": [_call()]}
+
+    def _recall(self, state: MessagesState, runtime: Runtime) -> None:
         store = runtime.store
         assert store is not None
         asked = str(state["messages"][-1].content)
@@ -67,17 +88,23 @@ class LangGraph:
             len(store.search(("memories", self._user), query=asked, limit=script.RECALLED)) == script.RECALLED
         )
         assert len(store.search(("summaries", self._user), limit=script.SUMMARIES)) == script.SUMMARIES
-        return {"messages": _answer(script.answer(self._number), self._number, tool=True)}
 
 
-def _answer(text: str, number: int, tool: bool) -> list[AnyMessage]:
+def _answer(text: str, tool: bool) -> list[AnyMessage]:
     if not tool:
         return [AIMessage(text)]
-    call = {"id": f"call-{number}", "name": script.TOOL, "args": script.ARGUMENTS}
-    return [
-        AIMessage(text, tool_calls=[call]),
-        ToolMessage(json.dumps(script.tool_result()), tool_call_id=call["id"]),
-    ]
+    asked = _call(text)
+    return [asked, ToolMessage(json.dumps(script.tool_result()), tool_call_id=asked.tool_calls[0]["id"])]
+
+
+def _call(text: str = "") -> AIMessage:
+    call = {"id": f"call-{uuid.uuid4()}", "name": script.TOOL, "args": script.ARGUMENTS}
+    return AIMessage(text, tool_calls=[call])
+
+
+def _tool(target: str, filters: dict[str, str], limit: int) -> str:
+    """Rows of the site's data."""
+    return json.dumps(script.tool_result())
 
 
 def _embed(texts: Any) -> list[list[float]]:
@@ -85,4 +112,4 @@ def _embed(texts: Any) -> list[list[float]]:
 
 
 if __name__ == "__main__":
-    serve(LangGraph(sys.argv[1], sys.argv[2]))
+    serve(LangGraph(*sys.argv[1:]))

@@ -180,6 +180,9 @@ _SHOWN = "id as entry_id, document, title, url, content, attributes, created_at,
 _SIMILARITY = "case when embedding_model = :model then 1 - (embedding <=> (select embedding from asked)) end"
 _SCORE = f"{_SIMILARITY} as score"
 
+# An entry's lexemes but for those that the query lacks, which are most of them: reading a lexeme's places is what costs.
+_ASKED_FOR = "ts_delete({entry}.lexemes, tsvector_to_array(ts_delete({entry}.lexemes, array(select lexeme from {asked}))))"
+
 _MEMORY = f"""
 mine as materialized (
     select *, {_SCORE} from brain_entries
@@ -187,7 +190,7 @@ mine as materialized (
 ),
 my_terms as (
     select mine.id, {weight("mine", "t")} as weight, count(*) over (partition by t.lexeme) as entries
-    from mine, unnest(mine.lexemes) as t where t.lexeme = any(array(select lexeme from terms))
+    from mine, unnest({_ASKED_FOR.format(entry="mine", asked="terms")}) as t
 ),
 my_words as (
     select id, sum(weight * {ENTRIES_WITH.format(total="(select count(*) from mine)", entries="entries")}) as words
@@ -237,9 +240,6 @@ knowledge as (
            (select count(*) from nearest) as nearest
 )"""
 
-# An entry's lexemes but for those that the query lacks, which are most of them: reading a lexeme's places is what costs.
-_ASKED_FOR = "ts_delete(e.lexemes, tsvector_to_array(ts_delete(e.lexemes, array(select lexeme from known))))"
-
 # The index reads the size of a batch as it begins one. A row comes when the first has been made, and makes those after it small: a filter
 # mostly leaves a few too little, not a whole batch. The distance is computed for the order in any case.
 _NEAREST = f"""
@@ -283,7 +283,7 @@ def _statement(
         shown=_SHOWN,
         similarity=_SIMILARITY,
         weight=weight("e", "t"),
-        asked_for=_ASKED_FOR,
+        asked_for=_ASKED_FOR.format(entry="e", asked="known"),
     )
     chosen = [{"memory": _MEMORY, "knowledge": knowledge}[part] for part in parts]
     shown = [(f"{part}.{what}", f"{part}_{what}") for part in parts for what in ("found", "models")]
