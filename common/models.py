@@ -205,7 +205,8 @@ class Conversation(Base):
     """`version` rises with each write and each deletion in it; caches are keyed by it."""
 
     __tablename__ = "conversations"
-    __table_args__ = (UniqueConstraint("user_id", "client_id"), Index(None, "user_id", "last_turn_at"))
+    # Each turn moves `last_turn_at`, and would write all indexes anew for one on it.
+    __table_args__ = (UniqueConstraint("user_id", "client_id"), Index(None, "user_id", "created_at"))
     id: Mapped[UUID] = primary_key()
     user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"))
     site_id: Mapped[UUID | None] = cascade("sites.id")

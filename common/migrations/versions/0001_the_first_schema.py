@@ -190,10 +190,7 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_conversations_site_id"), "conversations", ["site_id"], unique=False)
     op.create_index(
-        op.f("ix_conversations_user_id_last_turn_at"),
-        "conversations",
-        ["user_id", "last_turn_at"],
-        unique=False,
+        op.f("ix_conversations_user_id_created_at"), "conversations", ["user_id", "created_at"], unique=False
     )
     op.create_table(
         "members",
