@@ -304,7 +304,7 @@ class MessageToolResult(Base):
     )
     id: Mapped[UUID] = primary_key()
     user_id: Mapped[UUID] = owner()
-    message_id: Mapped[UUID] = cascade("messages.id")
+    message_id: Mapped[UUID] = cascade("messages.id", index=False)
     conversation_id: Mapped[UUID] = cascade("conversations.id", index=False)
     site_id: Mapped[UUID | None] = cascade("sites.id")
     tool_use_id: Mapped[str]

@@ -789,9 +789,6 @@ def upgrade() -> None:
         op.f("ix_message_tool_results_created_at"), "message_tool_results", ["created_at"], unique=False
     )
     op.create_index(
-        op.f("ix_message_tool_results_message_id"), "message_tool_results", ["message_id"], unique=False
-    )
-    op.create_index(
         op.f("ix_message_tool_results_site_id"), "message_tool_results", ["site_id"], unique=False
     )
     op.create_index(
