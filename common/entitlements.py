@@ -136,7 +136,7 @@ COUNT = _COUNT.format(condition="true")
 RESERVE = """
     insert into usage_charges (id, user_id, tenant_id, turn_id, session_id, kind, provider, model, state, reserved_usd,
                                created_at, expires_at)
-    values (:charge_id, :user_id, :tenant_id, :turn_id, :session_id, :charge_kind, :charge_provider, :charge_model,
+    values (:charge_id, :user_id, :tenant_id, :turn_id, :charge_session, :charge_kind, :charge_provider, :charge_model,
             'reserved', :charge_reserved, :charge_at, :charge_expires)
     returning id
 """
@@ -201,10 +201,11 @@ def counting(account: Account, counts: Sequence[Count]) -> dict[str, Any]:
     }
 
 
-def reserving(charge: Charge) -> dict[str, Any]:
-    """The parameters of `RESERVE` that are the charge's own."""
+def reserving(charge: Charge, *, session_id: uuid.UUID | None = None) -> dict[str, Any]:
+    """The parameters of `RESERVE` that are the charge's own; with a `session_id` where it belongs to no turn."""
     return {
         "charge_id": charge.id,
+        "charge_session": session_id,
         "charge_kind": charge.kind,
         "charge_provider": charge.provider,
         "charge_model": charge.model,
@@ -305,8 +306,7 @@ def reserve(
     asked = {
         "user_id": account.user_id,
         "turn_id": None,
-        "session_id": session_id,
-        **reserving(charge),
+        **reserving(charge, session_id=session_id),
         **counting(account, counts),
     }
     with within_limits(counts, now):
@@ -350,17 +350,15 @@ def settle_and_reserve(
     account: Account,
     settled: Sequence[Ended],
     next_charge: Charge,
-    turn_id: uuid.UUID | None,
-    session_id: uuid.UUID | None,
+    turn_id: uuid.UUID,
     now: datetime,
 ) -> None:
-    """Settle the calls of one reservation and reserve the next in one statement. Raises LimitReached when the next is not covered; the
-    caller then settles the others with the turn's end."""
+    """Settle the calls of a turn's reservation and reserve the next in one statement. Raises LimitReached when the next is not covered;
+    the caller then settles the others with the turn's end."""
     wanted = next_charge.reserved(account)
     asked = {
         "user_id": account.user_id,
         "turn_id": turn_id,
-        "session_id": session_id,
         **settling_all(settled, now),
         **reserving(next_charge),
         **counting(account, [*given_back(settled), wanted]),

@@ -485,21 +485,21 @@ class EntryPerformance(Base):
 
 
 class UsageCharge(Base):
-    """One model call: reserved at its worst case before it, settled with what the provider reported after it."""
+    """One model call: reserved at its worst case before it, settled with what the provider reported after it. It is a turn's, which
+    tells the session, or a session's own: its wrap-up."""
 
     __tablename__ = "usage_charges"
     __table_args__ = (
         ForeignKeyConstraint(["user_id", "tenant_id"], ["users.id", "users.tenant_id"], ondelete="CASCADE"),
         CheckConstraint("state in ('reserved', 'settled', 'expired')", name="state"),
         Index("ix_usage_charges_reserved", "expires_at", postgresql_where=text("state = 'reserved'")),
+        Index("ix_usage_charges_session", "session_id", postgresql_where=text("session_id is not null")),
     )
     id: Mapped[UUID] = primary_key()
     user_id: Mapped[UUID] = mapped_column(index=True)
     tenant_id: Mapped[UUID]
     turn_id: Mapped[UUID | None] = mapped_column(ForeignKey("turns.id", ondelete="SET NULL"), index=True)
-    session_id: Mapped[UUID | None] = mapped_column(
-        ForeignKey("sessions.id", ondelete="SET NULL"), index=True
-    )
+    session_id: Mapped[UUID | None] = mapped_column(ForeignKey("sessions.id", ondelete="SET NULL"))
     kind: Mapped[str]
     provider: Mapped[str]
     model: Mapped[str]

@@ -247,7 +247,6 @@ class Answering:
             settled=ended,
             next_charge=following,
             turn_id=self._begun.turn_id,
-            session_id=self._begun.session_id,
             now=now,
         )
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -82,7 +83,7 @@ def test_a_month_that_gets_money_back_makes_no_room_in_the_next(database: Databa
         with user_transaction(person.user_id, source=database.engine("app", 1)) as connection:
             entitlements.settle_and_reserve(
                 connection, account=account, settled=[(first, Stop("end", "offline-1", "offline"))], next_charge=charge(JUNE),
-                turn_id=None, session_id=None, now=JUNE,
+                turn_id=uuid.uuid4(), now=JUNE,
             )  # fmt: skip
 
     with pytest.raises(LimitReached) as reached:

@@ -636,7 +636,13 @@ def upgrade() -> None:
         unique=False,
         postgresql_where=sa.text("state = 'reserved'"),
     )
-    op.create_index(op.f("ix_usage_charges_session_id"), "usage_charges", ["session_id"], unique=False)
+    op.create_index(
+        "ix_usage_charges_session",
+        "usage_charges",
+        ["session_id"],
+        unique=False,
+        postgresql_where=sa.text("session_id is not null"),
+    )
     op.create_index(op.f("ix_usage_charges_turn_id"), "usage_charges", ["turn_id"], unique=False)
     op.create_index(op.f("ix_usage_charges_user_id"), "usage_charges", ["user_id"], unique=False)
     op.create_table(
