@@ -263,7 +263,6 @@ class Turn(Base):
     status: Mapped[str]
     lease: Mapped[UUID]
     lease_until: Mapped[datetime]
-    route: Mapped[dict[str, Any] | None]
     error: Mapped[str | None]
     trace: Mapped[dict[str, Any] | None]
     started_at: Mapped[datetime] = mapped_column(index=True)

@@ -53,8 +53,7 @@ def _finish(also: str = "") -> sa.TextualSelect:
         where c.id = :conversation_id and c.user_id = :user_id and s.id = :session_id and s.user_id = :user_id
         for no key update of c, s),
     held as (
-        update turns set status = :status, error = :error, route = cast(:route as jsonb), trace = cast(:trace as jsonb),
-                         finished_at = :now
+        update turns set status = :status, error = :error, trace = cast(:trace as jsonb), finished_at = :now
         from standing
         where turns.id = :turn_id and turns.user_id = :user_id and lease = :lease and status = 'running'
         returning conversation_id, session_id),
@@ -125,7 +124,6 @@ def finish_turn(
         {
             "status": finished.status,
             "error": finished.error,
-            "route": to_json(finished.trace.get("route")),
             "trace": to_json(finished.trace),
             "turn_id": begun.turn_id,
             "user_id": begun.account.user_id,

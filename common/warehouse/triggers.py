@@ -101,9 +101,9 @@ TRIGGERS = (
         "share",
         """
         select avg(case when missed then 1.0 else 0.0 end) from (
-            select route ->> 'reasons' like '%handover:%' as missed from turns
+            select trace #>> '{route,reasons}' like '%handover:%' as missed from turns
             where started_at > cast(:now as timestamptz) - interval '7 days' and started_at <= :now
-              and (route ->> 'name' <> 'advisor' or route ->> 'reasons' like '%handover:%')) as skill_turns
+              and (trace #>> '{route,name}' <> 'advisor' or trace #>> '{route,reasons}' like '%handover:%')) as skill_turns
         """,
     ),
 )

@@ -173,7 +173,7 @@ SWEEPS = [
     ("warehouse/triggers.py", "select max(wrap_ups / cost) from ( select sum(cost_usd) as cost, coale"),
     ("warehouse/triggers.py", "select coalesce(max(made), 0) from ( select count(*) as made from sess"),
     ("warehouse/triggers.py", "select percentile_cont(0.95) within group (order by cast(section ->> '"),
-    ("warehouse/triggers.py", "select avg(case when missed then 1.0 else 0.0 end) from ( select route"),
+    ("warehouse/triggers.py", "select avg(case when missed then 1.0 else 0.0 end) from ( select trace"),
 ]
 
 

@@ -325,9 +325,13 @@ def test_triggers_are_measured_from_what_there_is(database: Database) -> None:
     ]:
         turn = add_turn(database, person, session, NOW - DAY)
         database.run(
-            "update turns set route = cast(:route as jsonb), trace = cast(:trace as jsonb) where id = :id",
-            route=json.dumps({"name": name, "reasons": reasons}),
-            trace=json.dumps({"sections": [{"section": "previously_fetched", "tokens": tokens}]}),
+            "update turns set trace = cast(:trace as jsonb) where id = :id",
+            trace=json.dumps(
+                {
+                    "route": {"name": name, "reasons": reasons},
+                    "sections": [{"section": "previously_fetched", "tokens": tokens}],
+                }
+            ),
             id=turn,
         )
     found = assessed(database)

@@ -519,7 +519,6 @@ def upgrade() -> None:
         sa.Column("status", sa.Text(), nullable=False),
         sa.Column("lease", sa.Uuid(), nullable=False),
         sa.Column("lease_until", sa.DateTime(timezone=True), nullable=False),
-        sa.Column("route", postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
         sa.Column("error", sa.Text(), nullable=True),
         sa.Column("trace", postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
