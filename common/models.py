@@ -535,13 +535,14 @@ class RequestCount(Base):
 
 
 class OutboxEvent(Base):
-    """An event whose effect is not yet written. Only its consumer deletes it, with the effect."""
+    """An event whose effect is not yet written. Only its consumer deletes it, with the effect.
+
+    There is no index on when it is due, which each turn moves twice for its session's end, and all indexes with it. The relay reads what
+    waits, which is what happened in the last half hour.
+    """
 
     __tablename__ = "outbox_events"
-    __table_args__ = (
-        UniqueConstraint("dedupe_key"),
-        Index("ix_outbox_events_due", "deliver_after", postgresql_where=text("dead_at is null")),
-    )
+    __table_args__ = (UniqueConstraint("dedupe_key"),)
     id: Mapped[UUID] = primary_key()
     user_id: Mapped[UUID] = owner()
     conversation_id: Mapped[UUID | None] = cascade("conversations.id")

@@ -335,13 +335,6 @@ def upgrade() -> None:
     op.create_index(
         op.f("ix_outbox_events_conversation_id"), "outbox_events", ["conversation_id"], unique=False
     )
-    op.create_index(
-        "ix_outbox_events_due",
-        "outbox_events",
-        ["deliver_after"],
-        unique=False,
-        postgresql_where=sa.text("dead_at is null"),
-    )
     op.create_index(op.f("ix_outbox_events_user_id"), "outbox_events", ["user_id"], unique=False)
     op.create_table(
         "sessions",
