@@ -223,6 +223,7 @@ class Session(Base):
 
     __tablename__ = "sessions"
     __table_args__ = (
+        UniqueConstraint("conversation_id", "id"),
         Index("uq_sessions_open", "conversation_id", unique=True, postgresql_where=text("ended_at is null")),
         # For the nightly backfill. Each turn moves `last_activity_at` twice, and an index on it as often.
         Index(
@@ -232,7 +233,7 @@ class Session(Base):
     )
     id: Mapped[UUID] = primary_key()
     user_id: Mapped[UUID] = owner()
-    conversation_id: Mapped[UUID] = cascade("conversations.id")
+    conversation_id: Mapped[UUID] = cascade("conversations.id", index=False)
     started_at: Mapped[datetime]
     last_activity_at: Mapped[datetime]
     ended_at: Mapped[datetime | None]
@@ -248,16 +249,22 @@ class Turn(Base):
 
     __tablename__ = "turns"
     __table_args__ = (
+        # One key for both: a turn is in its session's conversation, and goes with either. Found by session, it needs no index by
+        # conversation.
+        ForeignKeyConstraint(
+            ["conversation_id", "session_id"], ["sessions.conversation_id", "sessions.id"], ondelete="CASCADE"
+        ),
         UniqueConstraint("user_id", "client_turn_id"),
         CheckConstraint("status in ('running', 'complete', 'interrupted', 'failed')", name="status"),
+        # Between two turns that begin at once this decides: what each found was read before the other's commit.
         Index(
             "uq_turns_running", "conversation_id", unique=True, postgresql_where=text("status = 'running'")
         ),
     )
     id: Mapped[UUID] = primary_key()
     user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"))
-    conversation_id: Mapped[UUID] = cascade("conversations.id")
-    session_id: Mapped[UUID] = cascade("sessions.id")
+    conversation_id: Mapped[UUID]
+    session_id: Mapped[UUID] = mapped_column(index=True)
     client_turn_id: Mapped[str]
     body_hash: Mapped[str]
     status: Mapped[str]

@@ -48,14 +48,17 @@ def fill_every_table(database: Database, person: Person, canary: str = "canary")
 def _row(
     database: Database, table: str, person: Person, ids: dict[str, uuid.UUID], canary: str
 ) -> dict[str, tuple[str, Any]]:
-    references = dict(
-        database.rows(
-            "select a.attname, k.confrelid::regclass::text from pg_constraint k"
-            " join pg_attribute a on a.attrelid = k.conrelid and a.attnum = any(k.conkey)"
+    references = {
+        name: (parent, column)
+        for name, parent, column in database.rows(
+            "select a.attname, k.confrelid::regclass::text, p.attname from pg_constraint k"
+            " cross join unnest(k.conkey, k.confkey) as pair (own, referred)"
+            " join pg_attribute a on a.attrelid = k.conrelid and a.attnum = pair.own"
+            " join pg_attribute p on p.attrelid = k.confrelid and p.attnum = pair.referred"
             " where k.contype = 'f' and k.conrelid = cast(:t as regclass)",
             t=table,
         )
-    )
+    }
     row: dict[str, tuple[str, Any]] = {}
     for name, kind, required in database.rows(
         "select attname, format_type(atttypid, atttypmod), attnotnull from pg_attribute"
@@ -70,10 +73,12 @@ def _row(
             row[name] = (kind, str(person.tenant_id) if kind == "text" else person.tenant_id)
         elif (
             name in references
-            and references[name] in ids
+            and references[name][0] in ids
             and not (table == "brain_documents" and name == "site_id")
         ):
-            row[name] = (kind, ids[references[name]])
+            parent, column = references[name]
+            referred = f"select {column} from {parent} where id = :id"
+            row[name] = (kind, database.scalar(referred, id=ids[parent]))
         elif required:
             row[name] = (kind, _value(table, name, kind, canary))
     return row

@@ -363,8 +363,8 @@ def upgrade() -> None:
             ["user_id"], ["users.id"], name=op.f("fk_sessions_user_id_users"), ondelete="CASCADE"
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_sessions")),
+        sa.UniqueConstraint("conversation_id", "id", name=op.f("uq_sessions_conversation_id_id")),
     )
-    op.create_index(op.f("ix_sessions_conversation_id"), "sessions", ["conversation_id"], unique=False)
     op.create_index(
         "ix_sessions_unwrapped",
         "sessions",
@@ -520,13 +520,10 @@ def upgrade() -> None:
             "status in ('running', 'complete', 'interrupted', 'failed')", name=op.f("ck_turns_status")
         ),
         sa.ForeignKeyConstraint(
-            ["conversation_id"],
-            ["conversations.id"],
-            name=op.f("fk_turns_conversation_id_conversations"),
+            ["conversation_id", "session_id"],
+            ["sessions.conversation_id", "sessions.id"],
+            name=op.f("fk_turns_conversation_id_session_id_sessions"),
             ondelete="CASCADE",
-        ),
-        sa.ForeignKeyConstraint(
-            ["session_id"], ["sessions.id"], name=op.f("fk_turns_session_id_sessions"), ondelete="CASCADE"
         ),
         sa.ForeignKeyConstraint(
             ["user_id"], ["users.id"], name=op.f("fk_turns_user_id_users"), ondelete="CASCADE"
@@ -534,7 +531,6 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_turns")),
         sa.UniqueConstraint("user_id", "client_turn_id", name=op.f("uq_turns_user_id_client_turn_id")),
     )
-    op.create_index(op.f("ix_turns_conversation_id"), "turns", ["conversation_id"], unique=False)
     op.create_index(op.f("ix_turns_session_id"), "turns", ["session_id"], unique=False)
     op.create_index(op.f("ix_turns_started_at"), "turns", ["started_at"], unique=False)
     op.create_index(
