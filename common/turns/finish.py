@@ -53,7 +53,7 @@ def _finish(also: str = "") -> sa.TextualSelect:
         where c.id = :conversation_id and c.user_id = :user_id and s.id = :session_id and s.user_id = :user_id
         for no key update of c, s),
     held as (
-        update turns set status = :status, error = :error, trace = cast(:trace as jsonb), finished_at = :now
+        update turns set status = :status, error = :error, trace = cast(:trace as json), finished_at = :now
         from standing
         where turns.id = :turn_id and turns.user_id = :user_id and lease = :lease and status = 'running'
         returning conversation_id, session_id),

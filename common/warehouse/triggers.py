@@ -88,7 +88,7 @@ TRIGGERS = (
         "tokens",
         """
         select percentile_cont(0.95) within group (order by cast(section ->> 'tokens' as float8))
-        from turns, jsonb_array_elements(case jsonb_typeof(trace -> 'sections') when 'array' then trace -> 'sections' else '[]' end)
+        from turns, json_array_elements(case json_typeof(trace -> 'sections') when 'array' then trace -> 'sections' else '[]' end)
             as section
         where started_at > cast(:now as timestamptz) - interval '7 days' and started_at <= :now
           and section ->> 'section' = 'previously_fetched' and section ->> 'tokens' <> '0'

@@ -325,7 +325,7 @@ def test_triggers_are_measured_from_what_there_is(database: Database) -> None:
     ]:
         turn = add_turn(database, person, session, NOW - DAY)
         database.run(
-            "update turns set trace = cast(:trace as jsonb) where id = :id",
+            "update turns set trace = cast(:trace as json) where id = :id",
             trace=json.dumps(
                 {
                     "route": {"name": name, "reasons": reasons},

@@ -513,7 +513,7 @@ def upgrade() -> None:
         sa.Column("lease", sa.Uuid(), nullable=False),
         sa.Column("lease_until", sa.DateTime(timezone=True), nullable=False),
         sa.Column("error", sa.Text(), nullable=True),
-        sa.Column("trace", postgresql.JSONB(none_as_null=True, astext_type=sa.Text()), nullable=True),
+        sa.Column("trace", postgresql.JSON(none_as_null=True, astext_type=sa.Text()), nullable=True),
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=False),
         sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True),
         sa.CheckConstraint(
