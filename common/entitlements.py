@@ -331,15 +331,15 @@ def settle(
         connection.execute(sa.text(COUNT), counting(account, counts))
 
 
-def expire_reservations(connection: Connection, now: datetime) -> int:
-    """Close the reservations whose process died, at their worst case: an estimate, which their counters hold already. Returns how many.
-    A process that was only slow still settles its own."""
+def expire_reservations(connection: Connection, now: datetime, since: datetime | None = None) -> int:
+    """Close the reservations made after `since` whose process died, at their worst case: an estimate, which their counters hold already.
+    Returns how many. A process that was only slow still settles its own."""
     expired = connection.execute(
         sa.text("""
             update usage_charges set state = 'expired', cost_usd = reserved_usd, settled_at = :now
-            where state = 'reserved' and expires_at <= :now
+            where state = 'reserved' and expires_at <= :now and created_at > :since and created_at <= :now
         """),
-        {"now": now},
+        {"now": now, "since": since or datetime.min.replace(tzinfo=UTC)},
     )
     return expired.rowcount
 

@@ -499,7 +499,7 @@ class UsageCharge(Base):
     __table_args__ = (
         ForeignKeyConstraint(["user_id", "tenant_id"], ["users.id", "users.tenant_id"], ondelete="CASCADE"),
         CheckConstraint("state in ('reserved', 'settled', 'expired')", name="state"),
-        Index("ix_usage_charges_reserved", "expires_at", postgresql_where=text("state = 'reserved'")),
+        # None of what is reserved: to settle a charge would write all of them anew.
         Index("ix_usage_charges_session", "session_id", postgresql_where=text("session_id is not null")),
     )
     id: Mapped[UUID] = primary_key()

@@ -19,6 +19,8 @@ from common.knowledge.performance import EVENTS_KEPT
 SNAPSHOTS_KEPT = timedelta(days=180)
 TURNS_KEPT = timedelta(days=30)
 GRACE = timedelta(days=7)
+# Longer than a reservation lasts and a run takes: what had not expired when a run looked is looked at by the next.
+RESERVATIONS_OVERLAP = timedelta(hours=1)
 BATCH = 100
 _EVER = datetime.min.replace(tzinfo=UTC)
 
@@ -54,9 +56,18 @@ def purge_turns_and_job_runs(run: Run) -> dict[str, Any]:
 
 
 def expire_reservations(run: Run) -> dict[str, Any]:
-    """Close reservations whose process died: the call counts at its worst case."""
+    """Close reservations whose process died: the call counts at its worst case. What was over when the last run looked is not looked at
+    again."""
     with transaction("sweep", source=run.source) as connection:
-        return {"expired": entitlements.expire_reservations(connection, run.now)}
+        last = connection.scalar(
+            sa.text("""
+                select max(started_at) from job_runs
+                where job = :job and step = 'expire_reservations' and outcome = 'done' and started_at <= :now
+            """),
+            {"job": run.job, "now": run.now},
+        )
+        since = last - RESERVATIONS_OVERLAP if last else None
+        return {"expired": entitlements.expire_reservations(connection, run.now, since)}
 
 
 def _purge(

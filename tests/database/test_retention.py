@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from common import retention
+from common import entitlements, retention
 from common.jobs import Run
 from tests.conftest import NOW, Database, add_person
 from tests.rows import (
@@ -192,6 +192,27 @@ def test_a_reservation_whose_process_died_expires_at_its_worst_case(database: Da
     assert float(rows[dead][1]) == 0.05
     assert rows[alive] == ("reserved", None)
     assert rows[settled][0] == "settled"
+
+
+def test_reservations_are_looked_for_from_the_last_run_on_that_went_through(database: Database) -> None:
+    person = add_person(database, "a@x.example")
+    for days, outcome in ((3, "done"), (1, "failed")):
+        database.run(
+            "insert into job_runs (job, step, outcome, started_at) values (:job, 'expire_reservations', :outcome, :at)",
+            job=run(database).job,
+            outcome=outcome,
+            at=NOW - days * DAY,
+        )
+    made = [NOW - 2 * DAY, NOW - 3 * DAY - timedelta(minutes=9), NOW - 4 * DAY]
+    charges = [
+        add_charge(
+            database, person, at, state="reserved", cost=None, expires_at=at + entitlements.RESERVATION_LASTS
+        )
+        for at in made
+    ]
+    assert retention.expire_reservations(run(database)) == {"expired": 2}
+    states = dict(database.rows("select id, state from usage_charges"))
+    assert [states[charge] for charge in charges] == ["expired", "expired", "reserved"]
 
 
 def test_purges_work_in_batches_and_say_when_time_ran_out(

@@ -618,13 +618,6 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_usage_charges_created_at"), "usage_charges", ["created_at"], unique=False)
     op.create_index(
-        "ix_usage_charges_reserved",
-        "usage_charges",
-        ["expires_at"],
-        unique=False,
-        postgresql_where=sa.text("state = 'reserved'"),
-    )
-    op.create_index(
         "ix_usage_charges_session",
         "usage_charges",
         ["session_id"],
