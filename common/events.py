@@ -173,6 +173,11 @@ DUE = """
 """The condition on `outbox_events e` under which an effect changes anything: that the event was locked, and is due."""
 
 
+UNHURRIED = {"synchronous_commit": "off"}
+"""A consumer's commit does not wait for the disk. A crash of the server that takes it back gives the event back with it, and the relay
+publishes it again."""
+
+
 def consume(event: Event, effect: Effect, *, now: datetime, source: Engine | None = None) -> str:
     """Carry out `effect` for `event`, which deletes the event, in one transaction scoped to its user, and in one round trip.
 
@@ -183,7 +188,7 @@ def consume(event: Event, effect: Effect, *, now: datetime, source: Engine | Non
 
     def work() -> str:
         with transaction("jobs", source=source) as connection:
-            set_local(connection, ONE_PLAN)
+            set_local(connection, {**ONE_PLAN, **UNHURRIED})
             locked = ask_with_next(connection, _LOCK, {"id": event.id, "type": event.type})
             commit_with_next(connection)
             effect(connection, event.id, now)

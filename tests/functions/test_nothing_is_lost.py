@@ -232,6 +232,24 @@ def test_an_event_delivered_again_and_late_changes_nothing(
     assert (snapshots(system), waiting(system)) == (2, 0)
 
 
+@pytest.mark.parametrize(
+    ("change", "outcome"),
+    [
+        ("deliver_after = now() + interval '1 hour'", "early"),
+        ("dead_at = now()", "dead"),
+        ("type = 'session-ended'", "gone"),
+    ],
+)
+def test_an_event_that_is_not_to_be_consumed_now_stays_and_changes_nothing(
+    system: System, monkeypatch: pytest.MonkeyPatch, change: str, outcome: str
+) -> None:
+    event = one_event(system, monkeypatch)
+    system.database.run(f"update outbox_events set {change} where id = :id", id=event.id)
+    assert system.deliver(event).json["outcome"] == outcome
+    assert snapshots(system) == 0
+    assert system.database.scalar("select count(*) from outbox_events where id = :id", id=event.id) == 1
+
+
 def test_an_event_delivered_three_times_at_once_takes_effect_once(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
