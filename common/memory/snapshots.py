@@ -96,7 +96,7 @@ def read_recall(rows: list[dict[str, Any]]) -> list[Snapshot]:
 _PERSIST = statement(
     "tool_name",
     f"""
-    with event as materialized (select * from outbox_events e where e.type = 'tool-results' and {events.DUE}),
+    with event as materialized (select * from outbox_events e where {events.DUE}),
     stored as (
         insert into message_tool_results
             (user_id, message_id, conversation_id, site_id, tool_use_id, tool_name, tool_input, tool_output, signals,
