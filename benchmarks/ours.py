@@ -14,7 +14,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from unittest import mock
 
@@ -26,7 +26,7 @@ from common.advisor import context, turn
 from common.advisor.events import Finished
 from common.auth import Identity
 from common.config import Settings, settings
-from common.conversations import Replay, TurnRequest
+from common.conversations import FinishedTurn, Replay, TurnRequest
 from common.knowledge import lexical
 from common.knowledge.ingest import make_index
 from common.knowledge.search import vector_text
@@ -37,6 +37,7 @@ from common.memory.snapshots import persist_snapshots
 from common.text import canonical_hash
 from common.tools import registry
 from common.tools.types import ToolOutput
+from common.turns.finish import finish_turn
 
 MODEL = "script"
 ENTRIES = 300  # of the knowledge base
@@ -172,6 +173,30 @@ class Ours:
         assert len(last.answer["tool_calls"]) == 1
         return last.answer
 
+    def store(self, number: int) -> None:
+        """What a turn reads and writes, by the same statements, without what it does in between: no routing, no prompt, no call of a
+        model or a tool. This is what a store of conversations does."""
+        request = TurnRequest(script.question(number), str(uuid.uuid4()), self.conversation_id, remember=True)
+        begun = turn.begin(self.identity, request, config=self.config, now=_now())
+        assert not isinstance(begun, Replay)
+        running, charge = begun
+        loaded = context.load_context(running, self.config, _now())
+        assert len(loaded.found.memory.top) == script.RECALLED
+        assert len(loaded.wrap_ups) == script.SUMMARIES
+        now = _now()
+        finished = FinishedTurn("complete", script.answer(number), {}, {}, [_tool_result(now)])
+
+        def write(connection: sa.Connection) -> list[events.Event] | None:
+            db.commit_with_next(connection)
+            settled = [(charge, Stop("end", charge.model, charge.provider, Usage(2000, 100)))]
+            quiet = timedelta(minutes=self.config.quiet_minutes)
+            return finish_turn(connection, running, finished, settled=settled, now=now, quiet=quiet)
+
+        made = db.in_user_transaction(running.account.user_id, write, local=db.ONE_PLAN)
+        assert made
+        short_term.keep_turn(running, loaded.history, finished.text, now)
+        events.publish_now(made, self.publisher)
+
     def cold_turn(self, number: int) -> None:
         """A turn of a conversation that another process answered before: its history is read."""
         short_term._messages.drop(self.conversation_id)
@@ -242,6 +267,21 @@ class Ours:
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+def _tool_result(now: datetime) -> dict[str, Any]:
+    return {
+        "tool_use_id": f"call-{uuid.uuid4()}",
+        "tool_name": script.TOOL,
+        "tool_input": script.ARGUMENTS,
+        "tool_output": script.tool_result(),
+        "signals": {"plans": 9},
+        "arguments_hash": canonical_hash(script.ARGUMENTS),
+        "is_error": False,
+        "position": 0,
+        "observed_at": now,
+        "created_at": now,
+    }
 
 
 _CUSTOMER = (

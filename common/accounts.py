@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 from sqlalchemy.exc import DBAPIError
 
 from common import rate_limit
@@ -100,10 +100,10 @@ def enter_asking(
     with _erased_meanwhile():
         asked = ask(met)
     row = found()
-    if row is not None and row[0] == met:
-        return _admitted(_Found(*row), config, now), asked
+    if row is not None and row.id == met:
+        return _admitted(row, config, now), asked
     _met.pop(key, None)
-    account = _admitted(_Found(*row), config, now) if row else enter(connection, identity, config, now)
+    account = _admitted(row, config, now) if row else enter(connection, identity, config, now)
     return account, ask(account.user_id)
 
 
@@ -120,19 +120,10 @@ def count_refused(identity: Identity, config: Settings, now: datetime) -> None:
             rate_limit.check(found.requests, config.requests_per_minute, now)
 
 
-class _Found(NamedTuple):
-    id: uuid.UUID
-    tenant_id: uuid.UUID
-    email: str
-    tier: Tier
-    requests: int
-
-
-def _find(connection: Connection, identity: Identity, now: datetime, requests: int = 1) -> _Found | None:
+def _find(connection: Connection, identity: Identity, now: datetime, requests: int = 1) -> Row[Any] | None:
     set_local(connection, _claims(identity))
     with _erased_meanwhile():
-        row = connection.execute(_ENTER, _asked(identity, now, requests)).first()
-    return _Found(*row) if row else None
+        return connection.execute(_ENTER, _asked(identity, now, requests)).first()
 
 
 def _claims(identity: Identity) -> dict[str, str]:
@@ -160,7 +151,8 @@ def _erased_meanwhile() -> Iterator[None]:
         raise
 
 
-def _admitted(found: _Found, config: Settings, now: datetime) -> Account:
+def _admitted(found: Any, config: Settings, now: datetime) -> Account:
+    """The account in a row of `_ENTER`."""
     rate_limit.check(found.requests, config.requests_per_minute, now)
     return Account(found.id, found.tenant_id, found.email, found.tier)
 

@@ -5,6 +5,7 @@ The only module that knows the driver or the Cloud SQL connector.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import logging
@@ -291,19 +292,20 @@ def set_local(connection: Connection, values: Mapping[str, str]) -> None:
 
 def ask_with_next(
     connection: Connection, asked: sa.TextualSelect, values: Mapping[str, Any]
-) -> Callable[[], Sequence[Any] | None]:
+) -> Callable[[], Any]:
     """Send `asked`, whose rows must be few and small, in the round trip of the transaction's next statement. The function tells its first
-    row, None where there is none; it may be called once that next one is answered. That one raises also what `asked` is refused for."""
-    operation, names = _compiled(asked, connection.dialect)
+    row, a named tuple, or None; it may be called once that next one is answered. That one raises also what `asked` is refused for."""
+    operation, names, row = _compiled(asked, connection.dialect)
     answer = _opened(connection).later(operation, [values[name] for name in names])
-    return lambda: answer.rows[0] if answer.rows else None
+    return lambda: row(*answer.rows[0]) if answer.rows else None
 
 
 @functools.lru_cache(100)
-def _compiled(asked: sa.TextualSelect, dialect: sa.Dialect) -> tuple[str, Sequence[str]]:
-    """The statement as the driver takes it, and the names of its parameters in their order."""
+def _compiled(asked: sa.TextualSelect, dialect: sa.Dialect) -> tuple[str, Sequence[str], Callable[..., Any]]:
+    """The statement as the driver takes it, the names of its parameters in their order, and the type of its rows."""
     compiled = asked.compile(dialect=dialect)
-    return str(compiled), compiled.positiontup or ()
+    columns = [column.name for column in asked.column_args]
+    return str(compiled), compiled.positiontup or (), collections.namedtuple("Row", columns)
 
 
 def _opened(connection: Connection) -> driver.Connection:

@@ -21,6 +21,7 @@ from common import log
 from common.config import Settings
 from common.db import (
     ONE_PLAN,
+    ask_with_next,
     commit_with_next,
     error_name,
     retried,
@@ -162,14 +163,23 @@ def relay(publisher: Publisher, *, now: datetime, source: Engine | None = None) 
     return len(events)
 
 
-Effect = Callable[[Connection, Row[Any]], None]
-"""What an event asks for: one statement, with which the event is deleted (`DELETE_EVENT`) and its transaction committed."""
+Effect = Callable[[Connection, uuid.UUID, datetime], None]
+"""What an event, by its id, asks for now: one statement with DUE, with which the event is deleted and its transaction committed."""
 
-DELETE_EVENT = "delete from outbox_events where id = :event_id and user_id = :user_id"
+DUE = """
+    e.id = :event_id and e.user_id = cast(nullif(current_setting('app.user_id', true), '') as uuid)
+    and e.dead_at is null and e.deliver_after <= :now
+"""
+"""The condition on `outbox_events e` under which an effect changes anything: that the event was locked, and is due."""
+
+
+UNHURRIED = {"synchronous_commit": "off"}
+"""A consumer's commit does not wait for the disk. A crash of the server that takes it back gives the event back with it, and the relay
+publishes it again."""
 
 
 def consume(event: Event, effect: Effect, *, now: datetime, source: Engine | None = None) -> str:
-    """Carry out `effect` for `event`, which deletes the event, in one transaction scoped to its user.
+    """Carry out `effect` for `event`, which deletes the event, in one transaction scoped to its user, and in one round trip.
 
     Returns "done", or why there was nothing to do: "gone" (delivered before, or its user or conversation was deleted), "early" (not
     due yet) or "dead". A failure counts an attempt and is raised; the fifth marks the row dead, keeps it, and returns "dead".
@@ -178,14 +188,11 @@ def consume(event: Event, effect: Effect, *, now: datetime, source: Engine | Non
 
     def work() -> str:
         with transaction("jobs", source=source) as connection:
-            set_local(connection, ONE_PLAN)
-            row = lock_event(connection, event)
-            reason = not_now(row, now)
-            if row is None or reason:
-                return reason
+            set_local(connection, {**ONE_PLAN, **UNHURRIED})
+            locked = ask_with_next(connection, _LOCK, {"id": event.id, "type": event.type})
             commit_with_next(connection)
-            effect(connection, row)
-            return "done"
+            effect(connection, event.id, now)
+            return not_now(locked(), now) or "done"
 
     # An erasure and an effect lock the same rows in other orders; whoever lost finds the event gone, which is no failure of it.
     return attempt(event, lambda: retried(work, attempts=3), now=now, source=source)
@@ -240,11 +247,14 @@ def lock_event(connection: Connection, event: Event) -> Row[Any] | None:
 
 def delete_event(connection: Connection, event: Event, user_id: uuid.UUID) -> None:
     """Remove an event whose effect is written in this transaction; only its consumer does."""
-    connection.execute(sa.text(DELETE_EVENT), {"event_id": event.id, "user_id": user_id})
+    connection.execute(
+        sa.text("delete from outbox_events where id = :id and user_id = :user_id"),
+        {"id": event.id, "user_id": user_id},
+    )
 
 
-def not_now(row: Row[Any] | None, now: datetime) -> str:
-    """Why `row` is not to be consumed now; empty when it is."""
+def not_now(row: Any, now: datetime) -> str:
+    """Why a row that was locked, or None, is not to be consumed now; empty when it is."""
     if row is None:
         return "gone"
     if row.dead_at is not None:

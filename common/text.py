@@ -54,6 +54,8 @@ def clean_text(text: str) -> str:
 
     A lone surrogate would desynchronise a pg8000 connection; `common.db` guards against it a second time.
     """
+    if text.isprintable():
+        return text  # as most are; none of these is
     whole = text if text.isascii() else _SURROGATE.sub("\ufffd", text)
     return whole.translate(_CONTROL)
 
@@ -169,12 +171,12 @@ def clean_json(value: Any, *, depth: int = 0) -> Any:
     than `MAX_JSON_DEPTH` replaced by a visible note, and anything that is no JSON written as its text."""
     if depth > MAX_JSON_DEPTH:
         return "[nested too deeply]"
-    if value is None or isinstance(value, bool | int):
+    if isinstance(value, str):
+        return clean_text(value)
+    if value is None or isinstance(value, int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    if isinstance(value, str):
-        return clean_text(value)
     if isinstance(value, dict):
         return {clean_text(str(k)): clean_json(v, depth=depth + 1) for k, v in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

@@ -44,11 +44,15 @@ class Kind:
     arguments: tuple[str, ...]
 
 
-TURN, WHOLE = "MemberIntel, the turn", "MemberIntel, with outbox and consumer"
+STORED, TURN = "MemberIntel, what a turn stores", "MemberIntel, the turn"
+CONSUMED = " and consumes"
 KINDS = (
     Kind("floor: pg8000 `run()`", "with_floor", "", "peer_floor", ("{socket}", "{database}")),
-    Kind(TURN, "with_ours", "", "memberintel", ("{url}", "{url}", "turn")),
-    Kind(WHOLE, "with_ours", "", "memberintel", ("{url}", "{url}", "whole")),
+    *(
+        Kind(name + more, "with_ours", "", "memberintel", ("{url}", "{url}", what, *consumed))
+        for name, what in ((STORED, "store"), (TURN, "turn"))
+        for more, consumed in (("", ()), (CONSUMED, ("consumed",)))
+    ),
     *(
         Kind(name, "with_langgraph", "langgraph", "peer_langgraph", ("{libpq}", durability, shape))
         for name, durability, shape in (
@@ -211,27 +215,28 @@ def count(place: Stage, venvs: Path) -> dict[str, dict[str, int]]:
 def table(figures: dict[str, Any], counts: dict[str, dict[str, int]]) -> str:
     """The figures as Markdown."""
     lines = [
-        "| earlier turns | | wall ms (quartiles) | × the turn | client CPU ms | server CPU ms | × with consumer | KB written"
-        " | statements (control) |",
+        "| earlier turns | | wall ms (quartiles) | client CPU ms | server CPU ms | KB written | wall: × stored, × turn"
+        " | CPU: × stored, × turn, consumed | statements (control) |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for length, kinds in figures.items():
-        turn, whole = kinds[TURN], kinds[WHOLE]
         for name, f in kinds.items():
-            cpu = (f["client_cpu_ms"] + f["server_cpu_ms"]) / (
-                whole["client_cpu_ms"] + whole["server_cpu_ms"]
-            )
             low, high = f["wall_quartiles_ms"]
-            sent = (
-                f"{counts[name]['statements']} ({counts[name]['of which control']})"
-                if length == next(iter(figures))
-                else ""
-            )
+            wall = [f["wall_ms"] / kinds[ours]["wall_ms"] for ours in (STORED, TURN)]
+            cpu = [_cpu(f) / _cpu(kinds[ours + CONSUMED]) for ours in (STORED, TURN)]
+            sent = ""
+            if length == next(iter(figures)):
+                sent = f"{counts[name]['statements']} ({counts[name]['of which control']})"
             lines.append(
-                f"| {length} | {name} | {f['wall_ms']} ({low}–{high}) | {f['wall_ms'] / turn['wall_ms']:.1f} | {f['client_cpu_ms']}"
-                f" | {f['server_cpu_ms']} | {cpu:.1f} | {f['written_bytes'] / 1000:.1f} | {sent} |"
+                f"| {length} | {name} | {f['wall_ms']} ({low}–{high}) | {f['client_cpu_ms']} | {f['server_cpu_ms']}"
+                f" | {f['written_bytes'] / 1000:.1f} | {wall[0]:.2f}, {wall[1]:.2f} | {cpu[0]:.2f}, {cpu[1]:.2f}"
+                f" | {sent} |"
             )
     return "\n".join(lines)
+
+
+def _cpu(figures: dict[str, Any]) -> float:
+    return float(figures["client_cpu_ms"] + figures["server_cpu_ms"])
 
 
 def main(argv: list[str] | None = None) -> None:

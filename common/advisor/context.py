@@ -7,7 +7,7 @@ dropped when it is over, and what was dropped is recorded.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -164,7 +164,7 @@ def build_context(begun: BegunTurn, loaded: Loaded, now: datetime) -> RequestCon
         recalled={"snapshots": lines, "wrap_ups": [w["id"] for w in loaded.wrap_ups[len(wrap_ups) - kept :]]},
         sources=sources[:shown],
         candidates=[
-            replace(c, surfaced=False) if c.surfaced and c.rank > shown else c
+            c._replace(surfaced=False) if c.surfaced and c.rank > shown else c
             for c in loaded.found.knowledge.trace
         ],
         trace=builder.trace,

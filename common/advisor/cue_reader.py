@@ -95,10 +95,10 @@ def read_cues(text: str, plan_names: tuple[str, ...]) -> list[Cue]:
     text = " ".join(text.split())
     if len(text) > MAX_CHARACTERS:
         return [TOO_LONG]
-    words = _split(text)
-    if len(words.forms) > MAX_WORDS:
+    tokens = _tokens(text)
+    if len(tokens) > MAX_WORDS:
         return [TOO_LONG]
-    return list(_cues(words, prepare_plans(plan_names)))
+    return list(_cues(_words(tokens), prepare_plans(plan_names)))
 
 
 def read_json(name: str) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def prepare_plans(names: tuple[str, ...]) -> Plans:
     in_context: dict[Words, Cue] = {}
     in_quotes: dict[Words, Cue] = {}
     for name in names:
-        text = _split(name, mend=False)
+        text = _words(_tokens(name), mend=False)
         pairs = [pair for pair in zip(text.written, text.forms, strict=True) if pair[1] not in MARKS]
         words, forms = tuple(word for word, _ in pairs), tuple(form for _, form in pairs)
         if not forms:
@@ -235,15 +235,23 @@ def _plan(text: Text, i: int, size: int, plans: Plans, lists: Lists) -> Cue | No
     return None
 
 
-def _split(text: str, mend: bool = True) -> Text:
-    """Returns the words of a text without case, apostrophes, and characters that cannot be seen."""
+def _tokens(text: str) -> list[tuple[str, str]]:
+    """Returns the tokens of a text by kind, without case and without characters that cannot be seen."""
     if not text.isascii():
         text = "".join(c for c in unicodedata.normalize("NFC", text) if unicodedata.category(c) != "Cf")
+    tokens: list[tuple[str, str]] = []
+    for piece in text.casefold().split():
+        if piece.isalpha():
+            tokens.append(("word", piece))  # as most are: the pattern would try all else first
+        else:
+            tokens += ((match.lastgroup or "", match[0]) for match in TOKEN.finditer(piece))
+    return [token for token in tokens if token[0] != "silent"]
+
+
+def _words(tokens: Iterable[tuple[str, str]], mend: bool = True) -> Text:
+    """Returns the words that the tokens are, without apostrophes."""
     written, forms = [], []
-    for match in TOKEN.finditer(text.casefold()):
-        kind, word = match.lastgroup, match[0]
-        if kind == "silent":
-            continue
+    for kind, word in tokens:
         if kind == "word":
             word = word.replace("'", "").replace("’", "")
             forms.append(_form(word, mend))

@@ -76,6 +76,8 @@ def begin(
 def _begin(
     identity: Identity, request: TurnRequest, calls: int, config: Settings, now: datetime
 ) -> tuple[BegunTurn, Charge] | Replay:
+    tries: list[tuple[BegunTurn, Charge]] = []
+
     def work() -> tuple[BegunTurn, Charge] | Replay:
         with db.transaction("app") as connection:
             account, standing = accounts.enter_asking(
@@ -90,17 +92,17 @@ def _begin(
             charge = reserve_for("chat", account, config, prompt_tokens=MAX_PROMPT_TOKENS, now=now).covering(
                 calls
             )
-            begun = begin_turn(
+            return begin_turn(
                 connection,
                 account,
                 request,
                 standing,
                 charge,
+                tries,
                 now=now,
                 quiet=timedelta(minutes=config.quiet_minutes),
                 quiet_elsewhere=timedelta(minutes=config.quiet_minutes_elsewhere),
             )
-            return begun if isinstance(begun, Replay) else (begun, charge)
 
     for _ in range(3):
         try:

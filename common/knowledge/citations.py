@@ -20,7 +20,7 @@ _HTML_SKIPPED = re.compile(r"<(/?)(?:a|code|pre|q|blockquote)\b", re.IGNORECASE)
 def cited(answer: str, count: int) -> frozenset[int]:
     """The numbers of the `count` sources that `answer` cites: `[1]`, `[1, 3]`, `[1][3]`, `[2-4]`. A mark within code, a quotation or
     a link's text is none, nor is a footnote's; a number out of range is passed over."""
-    if not _MARKS.search(answer):
+    if "[" not in answer or not _MARKS.search(answer):
         return frozenset()
     numbers: set[int] = set()
     for passage in _passages(answer):

@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, RowMapping
@@ -36,8 +36,7 @@ class MixedModels(ConfigError):
     type = "mixed-embedding-models"
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """An entry that a search returned. `score` is the cosine similarity to the query, by half-precision numbers where the index found
     it, also of what only the words found (0 where it is not known); `rank` counts from 1 in the final order, which is by the fused
     score."""
@@ -119,7 +118,7 @@ def search_for_turn(
     asked = _Asked(user_id, query, query_embedding, model, "knowledge", limit, profile, None)
     row = _run(connection, asked, "memory", "knowledge", beside=beside)
     memory, knowledge = row["memory_found"] or [], row["knowledge_found"] or []
-    of_memory = replace(asked, collection="memory")
+    of_memory = asked._replace(collection="memory")
     return TurnSearch(
         _ranked(memory, of_memory, trace=False),
         _ranked(knowledge, asked, trace=True),
@@ -152,8 +151,7 @@ def vector_text(vector: Sequence[float]) -> str:
     return f"[{','.join(['%.7g'] * len(vector)) % tuple(vector)}]"  # in one go: a turn's query is hundreds of numbers
 
 
-@dataclass(frozen=True)
-class _Asked:
+class _Asked(NamedTuple):
     user_id: uuid.UUID
     query: str
     embedding: Sequence[float] | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import random
 import time
@@ -183,6 +184,7 @@ def worst_case_usd(
     return ceiling_usd(choice, fallback, prompt_tokens=counted, output_tokens=request.max_output_tokens)
 
 
+@functools.lru_cache(256)
 def ceiling_usd(
     choice: ModelChoice, fallback: ModelChoice | None, *, prompt_tokens: int, output_tokens: int
 ) -> Decimal:

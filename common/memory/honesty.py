@@ -18,13 +18,15 @@ def undated_values(
 ) -> int:
     """How many numbers of recalled snapshots the answer contains although their tool was not called in this turn and their day is not
     named. Numbers below 10 are left out: they occur in any text."""
+    undated = [
+        snapshot.signals
+        for snapshot in snapshots
+        if snapshot.tool_name not in fresh_tools and not _names_day(answer, snapshot.created_at, timezone)
+    ]
+    if not undated:
+        return 0
     spoken = {_plain(match.group()) for match in _NUMBER.finditer(answer)}
-    count = 0
-    for snapshot in snapshots:
-        if snapshot.tool_name in fresh_tools or _names_day(answer, snapshot.created_at, timezone):
-            continue
-        count += len(spoken & _numbers(snapshot.signals))
-    return count
+    return sum(len(spoken & _numbers(signals)) for signals in undated)
 
 
 # Dates, percentages and the lengths of trends ("7-week") say nothing of the state of things.

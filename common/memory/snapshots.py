@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from common import events, log
 from common.db import statement
@@ -96,40 +96,36 @@ def read_recall(rows: list[dict[str, Any]]) -> list[Snapshot]:
 _PERSIST = statement(
     "tool_name",
     f"""
-    with stored as (
+    with event as materialized (select * from outbox_events e where {events.DUE}),
+    stored as (
         insert into message_tool_results
             (user_id, message_id, conversation_id, site_id, tool_use_id, tool_name, tool_input, tool_output, signals,
              arguments_hash, is_error, position, observed_at, created_at)
         select e.user_id, m.id, m.conversation_id, s.id, r.tool_use_id, r.tool_name, r.tool_input, r.tool_output,
                r.signals, r.arguments_hash, r.is_error, r.position, r.observed_at, r.created_at
-        from outbox_events e
-        join messages m on m.id = cast(e.payload->>'message_id' as uuid) and m.user_id = :user_id
-        left join sites s on s.id = cast(e.payload->>'site_id' as uuid) and s.user_id = :user_id
+        from event e
+        join messages m on m.id = cast(e.payload->>'message_id' as uuid) and m.user_id = e.user_id
+        left join sites s on s.id = cast(e.payload->>'site_id' as uuid) and s.user_id = e.user_id
         cross join lateral jsonb_to_recordset(e.payload->'results') as r (
             tool_use_id text, tool_name text, tool_input jsonb, tool_output jsonb, signals jsonb, arguments_hash text,
             is_error boolean, position integer, observed_at timestamptz, created_at timestamptz)
-        where e.id = :event_id and e.user_id = :user_id
         on conflict (message_id, tool_use_id) do nothing
         returning tool_name),
     dropped as (
-        delete from message_tool_results
-        where user_id = :user_id and id in (
+        delete from message_tool_results r using event e, lateral (
             select id from message_tool_results
-            where user_id = :user_id and conversation_id = :conversation_id
+            where user_id = e.user_id and conversation_id = e.conversation_id
             order by created_at desc, position desc
-            offset greatest({MAX_PER_CONVERSATION} - (select count(*) from stored), 0))),
-    done as ({events.DELETE_EVENT})
+            offset greatest({MAX_PER_CONVERSATION} - (select count(*) from stored), 0)) as old
+        where r.id = old.id and r.user_id = e.user_id),
+    done as (delete from outbox_events o using event e where o.id = e.id and o.user_id = e.user_id)
     select tool_name from stored
 """,
 )
 
 
-def persist_snapshots(connection: Connection, event: Row[Any]) -> None:
+def persist_snapshots(connection: Connection, event_id: uuid.UUID, now: datetime) -> None:
     """The effect of a `tool-results` event: a row for each result whose message still exists, room made for them within the conversation's
     limit by the oldest of those that were there, and the event deleted. Repeating it changes nothing."""
-    stored = connection.execute(
-        _PERSIST,
-        {"event_id": event.id, "user_id": event.user_id, "conversation_id": event.conversation_id},
-    ).scalars()
-    for name in stored:
+    for name in connection.execute(_PERSIST, {"event_id": event_id, "now": now}).scalars():
         log.emit("tool_results_persisted_total", tool_name=name, row_count=1)

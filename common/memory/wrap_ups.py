@@ -42,10 +42,11 @@ class WrapUp:
     edited_at: datetime | None
 
 
-_COLUMNS = """
+_OF_USER = """
     l.id, l.session_id, s.conversation_id, l.summary, l.decisions, l.open_items, l.new_context, l.next_session_note, l.trigger,
     l.model, l.version, l.created_at, l.edited_at
     from session_logs l join sessions s on s.id = l.session_id and s.user_id = :user_id
+    where l.user_id = :user_id
 """
 
 
@@ -59,8 +60,7 @@ def list_wrap_ups(
     at, id = before or (None, None)
     rows = connection.execute(
         sa.text(f"""
-            select {_COLUMNS}
-            where l.user_id = :user_id
+            select {_OF_USER}
               and (cast(:at as timestamptz) is null
                    or (l.created_at, l.id) < (cast(:at as timestamptz), cast(:id as uuid)))
             order by l.created_at desc, l.id desc
@@ -74,7 +74,7 @@ def list_wrap_ups(
 def get_wrap_up(connection: Connection, user_id: uuid.UUID, id: uuid.UUID) -> WrapUp:
     """One wrap-up of the user. Raises NotFound."""
     row = connection.execute(
-        sa.text(f"select {_COLUMNS} where l.user_id = :user_id and l.id = :id"),
+        sa.text(f"select {_OF_USER} and l.id = :id"),
         {"user_id": user_id, "id": id},
     ).first()
     if row is None:

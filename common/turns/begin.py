@@ -45,11 +45,11 @@ def _standing(message: str) -> sa.TextualSelect:
     so that a row which refers to one of them can be written meanwhile.
     """
     return statement(
-        "conversation_id version remember session_id running_id running_until repeat_id repeat_status repeat_hash"
+        "conversation_id version remember session_id running_id running_until running_lease repeat_id repeat_status repeat_hash"
         " repeat_until site_id site_name currency timezone data_as_of message_id message_text message_position plans",
         f"""
     select c.id as conversation_id, c.version, c.remember, s.id as session_id,
-           r.id as running_id, r.lease_until as running_until,
+           r.id as running_id, r.lease_until as running_until, r.lease as running_lease,
            p.id as repeat_id, p.status as repeat_status, p.body_hash as repeat_hash, p.lease_until as repeat_until,
            w.id as site_id, w.name as site_name, w.currency, w.timezone, w.data_as_of,
            m.id as message_id, m.text as message_text, m.position as message_position,
@@ -100,17 +100,22 @@ def begin_turn(
     request: TurnRequest,
     standing: Row[Any],
     charge: Charge,
+    tries: list[tuple[BegunTurn, Charge]],
     *,
     now: datetime,
     quiet: timedelta,
     quiet_elsewhere: timedelta,
-) -> BegunTurn | Replay:
+) -> tuple[BegunTurn, Charge] | Replay:
     """Write the customer's message, the running turn with its lease, the reservation of the first model call, and the session's end
-    for the case that nothing more comes; and commit it, after what was read as `standing`.
+    for the case that nothing more comes; and commit it, after what was read as `standing`. `tries` are those of this very request that
+    may have been committed unheard: the one that was is the turn. This one is added.
 
     Raises NotFound for a conversation or site that is not the user's, Conflict while another turn of the conversation runs,
     InvalidFields for a turn id that was used with another body, and LimitReached.
     """
+    for begun, reserved in tries:
+        if begun.lease == standing.running_lease:
+            return begun, reserved
     turn_id = standing.repeat_id or uuid.uuid4()
     if _is_fresh(request) and standing.message_id is not None:
         turn_id = uuid.uuid4()
@@ -129,8 +134,9 @@ def begin_turn(
             raise Conflict("An answer in this conversation is still being written.")
         _close_crashed(connection, account.user_id, standing.running_id, now)
     begun = _new_turn(account, standing, request, turn_id, now)
+    tries.append((begun, charge))
     _write_begun(connection, begun, request, charge, quiet, quiet_elsewhere)
-    return begun
+    return begun, charge
 
 
 def _is_fresh(request: TurnRequest) -> bool:

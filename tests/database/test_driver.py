@@ -473,7 +473,7 @@ def test_the_row_of_what_went_with_the_next_statement_is_told_afterwards(
                 ask_with_next(connection, none, {"said": "x"}),
             ]
             assert connection.scalar(sa.text("select cast(:n as int)"), {"n": 7}) == 7
-            assert [answer() for answer in asked] == [[n + 1, "100%"], None]
+            assert [answer() for answer in asked] == [(n + 1, "100%"), None]
 
 
 def test_what_went_with_the_next_statement_and_was_refused_is_raised_by_that_one(

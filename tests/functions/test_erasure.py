@@ -374,12 +374,14 @@ def hold_the_storing(
     storing, go_on = threading.Event(), threading.Event()
     store = snapshots.persist_snapshots
 
-    def slowly(*arguments: Any) -> None:
+    def slowly(connection: sa.Connection, *arguments: Any) -> None:
+        connection.scalar(sa.text("select cast(:n as int)"), {"n": 1})  # takes the lock along
         storing.set()
         assert go_on.wait(60)
-        store(*arguments)
+        store(connection, *arguments)
 
     system.client("persist_tool_results")
+    patch_everywhere(monkeypatch, db.commit_with_next, lambda _connection: None)  # it would go with that
     patch_everywhere(monkeypatch, store, slowly)
     return storing, go_on
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from pg8000 import InterfaceError
 
-from common import db
+from common import db, driver
 from common.events import MAX_ATTEMPTS, Event
 from common.llm.types import ProviderFailed, ToolCall
 from tests.functions.conftest import System, parts
@@ -232,6 +233,24 @@ def test_an_event_delivered_again_and_late_changes_nothing(
     assert (snapshots(system), waiting(system)) == (2, 0)
 
 
+@pytest.mark.parametrize(
+    ("change", "outcome"),
+    [
+        ("deliver_after = now() + interval '1 hour'", "early"),
+        ("dead_at = now()", "dead"),
+        ("type = 'session-ended'", "gone"),
+    ],
+)
+def test_an_event_that_is_not_to_be_consumed_now_stays_and_changes_nothing(
+    system: System, monkeypatch: pytest.MonkeyPatch, change: str, outcome: str
+) -> None:
+    event = one_event(system, monkeypatch)
+    system.database.run(f"update outbox_events set {change} where id = :id", id=event.id)
+    assert system.deliver(event).json["outcome"] == outcome
+    assert snapshots(system) == 0
+    assert system.database.scalar("select count(*) from outbox_events where id = :id", id=event.id) == 1
+
+
 def test_an_event_delivered_three_times_at_once_takes_effect_once(
     system: System, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -442,6 +461,35 @@ def test_connections_that_died_during_a_turn_cost_nothing(
     assert (answer["status"], answer["text"]) == ("complete", "Two plans.")
     assert len(said(system)) == 2
     assert waiting(system) == 1
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_turn_whose_beginning_was_committed_unheard_goes_on(
+    system: System, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    exchange, cuts = driver.Connection._exchange, []
+
+    def unheard(connection: driver.Connection, request: Any) -> Any:
+        commits = connection.last
+        found = exchange(connection, request)
+        if commits and not cuts:
+            cuts.append(request.context.statement)
+            raise InterfaceError("network error")
+        return found
+
+    conversation = system.chat("Hello").json["conversation_id"] if known else None
+    before = len(said(system))
+    play(monkeypatch, ["Gladly."])
+    monkeypatch.setattr(driver.Connection, "_exchange", unheard)
+    answer = system.chat("And now?", conversation_id=conversation)
+    assert "insert into messages" in cuts[0]
+    assert (answer.status_code, answer.json["text"]) == (200, "Gladly.")
+    assert said(system)[before:] == [("user", "And now?", "complete"), ("assistant", "Gladly.", "complete")]
+    assert system.database.scalar("select count(*) from turns") == (2 if known else 1)
+    assert system.database.scalar("select used from usage_counters where counter = 'turns'") == (
+        2 if known else 1
+    )
+    assert system.database.scalar("select count(*) from usage_charges where state <> 'settled'") == 0
 
 
 def test_nothing_a_customer_wrote_is_logged_when_a_connection_dies(

@@ -77,3 +77,27 @@ def test_a_reader_does_not_notice_a_restart(own_system: System) -> None:
     system.database.superuser.dispose()
     postgres.restart(system.database.server.folder)
     assert brain.get("/v1/sites", headers=headers).status_code == 200
+
+
+def test_what_a_crash_takes_back_of_a_consumers_work_is_done_again(
+    own_system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = own_system
+    load_small_site(system.database, system.owner)
+    play(monkeypatch, [LIST_PLANS], ["Two plans."])
+    system.chat("plans?")
+    assert waiting(system) == 1
+    system.deliver_all()
+    assert (snapshots(system), waiting(system)) == (1, 0)
+    system.database.superuser.dispose()
+    postgres.restart(system.database.server.folder, signal.SIGQUIT)
+    # Its commit did not wait for the disk: all of it is there, or nothing.
+    assert (snapshots(system), waiting(system)) in ((1, 0), (0, 1))
+    system.database.run(
+        "update outbox_events set created_at = now() - interval '1 hour', published_at = now() - interval '11 minutes'"
+        " where type = 'tool-results'"
+    )
+    for _ in range(2):  # the first finds its connection gone
+        system.internal("relay_events", {})
+    system.deliver_all()
+    assert (snapshots(system), waiting(system)) == (1, 0)
