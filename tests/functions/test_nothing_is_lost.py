@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from pg8000 import InterfaceError
 
 from common import db, driver
+from common.advisor import turn
 from common.events import MAX_ATTEMPTS, Event
 from common.llm.types import ProviderFailed, ToolCall
 from tests.functions.conftest import System, parts
@@ -147,6 +148,33 @@ def test_one_turn_at_a_time_in_a_conversation(system: System, monkeypatch: pytes
         assert system.chat("two", conversation_id=conversation).status_code == 409
         go.set()
         assert first.result().status_code == 200
+
+
+def test_of_two_turns_that_begin_at_once_one_runs(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second waits for the conversation while the first begins, and its statement, which is older, does not see that one run."""
+    conversation = system.chat("Hello").json["conversation_id"]
+    read, locked, running, go = turn.read_standing, threading.Event(), threading.Event(), threading.Event()
+
+    def read_slowly(*arguments: Any) -> Any:
+        found = read(*arguments)
+        if not locked.is_set():
+            locked.set()
+            while not system.database.scalar("select count(*) from pg_locks where not granted"):
+                assert len(second) == 0 or not second[0].done()
+        return found
+
+    second: list[Any] = []
+    monkeypatch.setattr(turn, "read_standing", read_slowly)
+    play(monkeypatch, [running.set, lambda: go.wait(10), "Done."])
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(system.chat, "one", conversation_id=conversation)
+        assert locked.wait(10)
+        second.append(pool.submit(system.chat, "two", conversation_id=conversation))
+        assert running.wait(10)
+        assert second[0].result().status_code == 409
+        go.set()
+        assert first.result().status_code == 200
+    assert [text for _, text, _ in said(system)][2:] == ["one", "Done."]
 
 
 def test_a_crashed_turns_lease_blocks_until_it_is_over_and_then_nobody(
