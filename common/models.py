@@ -257,7 +257,7 @@ class Turn(Base):
         ),
         UniqueConstraint("user_id", "client_turn_id"),
         CheckConstraint("status in ('running', 'complete', 'interrupted', 'failed')", name="status"),
-        # Between two turns that begin at once this decides: what each found was read before the other's commit.
+        # One turn at a time in a conversation. Requests of a user wait for each other, from their count on; this holds without that, too.
         Index(
             "uq_turns_running", "conversation_id", unique=True, postgresql_where=text("status = 'running'")
         ),

@@ -151,7 +151,7 @@ def test_one_turn_at_a_time_in_a_conversation(system: System, monkeypatch: pytes
 
 
 def test_of_two_turns_that_begin_at_once_one_runs(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second waits for the conversation while the first begins, and its statement, which is older, does not see that one run."""
+    """Requests of a user wait for each other from their count on, so that what the second reads is younger than the first's beginning."""
     conversation = system.chat("Hello").json["conversation_id"]
     read, locked, running, go = turn.read_standing, threading.Event(), threading.Event(), threading.Event()
 
