@@ -81,6 +81,7 @@ def enter_asking(
     ask: Callable[[uuid.UUID], T],
     *,
     local: Mapping[str, str],
+    requests: int = 1,
 ) -> tuple[Account, T]:
     """The account of `identity`, as by `enter`, and what `ask` reads of that user, by one statement that changes nothing. `local` are
     settings of the server's for the rest of the transaction.
@@ -92,18 +93,22 @@ def enter_asking(
     key = (identity.issuer, identity.subject)
     met = _met.get(key)
     if met is None:
-        account = enter(connection, identity, config, now)
+        account = enter(connection, identity, config, now, requests=requests)
         _meet(key, account.user_id)
         return account, ask(account.user_id)
     _refuse_erased(identity, config)
-    found = ask_with_next(connection, _ENTER, _asked(identity, now, 1))
+    found = ask_with_next(connection, _ENTER, _asked(identity, now, requests))
     with _erased_meanwhile():
         asked = ask(met)
     row = found()
-    if row is not None and row.id == met:
-        return _admitted(row, config, now), asked
-    _met.pop(key, None)
-    account = _admitted(row, config, now) if row else enter(connection, identity, config, now)
+    if row is None:
+        _met.pop(key, None)
+        account = enter(connection, identity, config, now, requests=requests)
+        return account, ask(account.user_id)
+    account = _admitted(row, config, now)
+    if account.user_id == met:
+        return account, asked
+    _meet(key, account.user_id)
     return account, ask(account.user_id)
 
 

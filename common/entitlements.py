@@ -167,10 +167,11 @@ COVERED = """
         began_at timestamptz)
 """
 
-# The end of a statement that counts as `counted`. It is refused by the server where a counter did not rise, so that nothing of it stays
-# and a commit may go with it; `within_limits` tells which.
+# The end of a statement that counts as `counted` and reserves as `charged`. It is refused by the server where a counter did not rise, so
+# that nothing of it stays and a commit may go with it; `within_limits` tells which. The reservation comes first: one that is there
+# already says that the statement was carried out before, and must not be refused for what it itself took.
 CHECK_COUNTED = """
-    select case when count(*) < cardinality(cast(:counters as text[]))
+    select case when (select true from charged) and count(*) < cardinality(cast(:counters as text[]))
            then limit_reached(array_agg(counter || to_char(period, ' YYYY-MM-DD'))) end as refused
     from counted
 """

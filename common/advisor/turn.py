@@ -36,7 +36,7 @@ from common.memory.remembering import StagedChange, prepare_changes, write_chang
 from common.text import clean_json
 from common.tools.run import Executed
 from common.tools.types import Remembering
-from common.turns.begin import begin_turn, read_standing
+from common.turns.begin import begin_turn, begun_unheard, read_standing
 from common.turns.finish import finish_turn
 from common.warehouse.schemas import STREAM_TOPIC
 
@@ -87,7 +87,10 @@ def _begin(
                 now,
                 lambda user_id: read_standing(connection, user_id, request),
                 local=db.ONE_PLAN,
+                requests=0 if tries else 1,  # they were counted
             )
+            if earlier := begun_unheard(standing, tries):
+                return earlier
             entitlements.check_spend_stop(connection, config, now)
             charge = reserve_for("chat", account, config, prompt_tokens=MAX_PROMPT_TOKENS, now=now).covering(
                 calls

@@ -92,11 +92,15 @@ def read_recall(rows: list[dict[str, Any]]) -> list[Snapshot]:
     ]
 
 
-# A statement does not see what it writes: of those that were there before, as many stay as the new ones leave room for.
+# A statement does not see what it writes: of those that were there before, as many stay as the new ones leave room for. The ids are read
+# off the payload first: reading JSON is not leakproof, and no index is asked for the result of what is not before the policy has spoken.
 _PERSIST = statement(
     "tool_name",
     f"""
-    with event as materialized (select * from outbox_events e where {events.DUE}),
+    with event as materialized (
+        select id, user_id, conversation_id, payload->'results' as results,
+               cast(payload->>'message_id' as uuid) as message_id, cast(payload->>'site_id' as uuid) as site_id
+        from outbox_events e where e.type = 'tool-results' and {events.DUE}),
     stored as (
         insert into message_tool_results
             (user_id, message_id, conversation_id, site_id, tool_use_id, tool_name, tool_input, tool_output, signals,
@@ -104,9 +108,9 @@ _PERSIST = statement(
         select e.user_id, m.id, m.conversation_id, s.id, r.tool_use_id, r.tool_name, r.tool_input, r.tool_output,
                r.signals, r.arguments_hash, r.is_error, r.position, r.observed_at, r.created_at
         from event e
-        join messages m on m.id = cast(e.payload->>'message_id' as uuid) and m.user_id = e.user_id
-        left join sites s on s.id = cast(e.payload->>'site_id' as uuid) and s.user_id = e.user_id
-        cross join lateral jsonb_to_recordset(e.payload->'results') as r (
+        join messages m on m.id = e.message_id and m.user_id = e.user_id
+        left join sites s on s.id = e.site_id and s.user_id = e.user_id
+        cross join lateral jsonb_to_recordset(e.results) as r (
             tool_use_id text, tool_name text, tool_input jsonb, tool_output jsonb, signals jsonb, arguments_hash text,
             is_error boolean, position integer, observed_at timestamptz, created_at timestamptz)
         on conflict (message_id, tool_use_id) do nothing

@@ -58,15 +58,19 @@ def _standing(message: str) -> sa.TextualSelect:
     left join turns p on p.user_id = :user_id and p.client_turn_id = :client_turn_id
     left join lateral (
         select * from conversations
-        where user_id = :user_id
-          and (id = coalesce(cast(:conversation_id as uuid), case when cast(:client_id as text) is null then p.conversation_id end)
-               or (cast(:conversation_id as uuid) is null and client_id = cast(:client_id as text)))
+        where user_id = :user_id and id = coalesce(
+            cast(:conversation_id as uuid),
+            case when cast(:client_id as text) is null then p.conversation_id
+                 else (select id from conversations where user_id = :user_id and client_id = cast(:client_id as text)) end)
         for update) c on true
     left join lateral (
         select id from sessions
         where user_id = :user_id and conversation_id = c.id and ended_at is null
         for no key update) s on true
-    left join turns r on r.user_id = :user_id and r.conversation_id = c.id and r.status = 'running'
+    left join lateral (
+        select id, lease, lease_until from turns
+        where user_id = :user_id and conversation_id = c.id and status = 'running'
+        limit 1) r on true
     left join lateral (
         select * from sites
         where user_id = :user_id and id = coalesce(cast(:site_id as uuid), c.site_id, id)
@@ -94,6 +98,13 @@ def read_standing(connection: Connection, user_id: uuid.UUID, request: TurnReque
     return connection.execute(_OF_REPLACEMENT, {**found, **which}).one()
 
 
+def begun_unheard(
+    standing: Row[Any], tries: list[tuple[BegunTurn, Charge]]
+) -> tuple[BegunTurn, Charge] | None:
+    """The one of `tries`, those of this very request, that was committed, and is the turn: only the acknowledgement was lost."""
+    return next((one for one in tries if one[0].lease == standing.running_lease), None)
+
+
 def begin_turn(
     connection: Connection,
     account: Account,
@@ -107,15 +118,11 @@ def begin_turn(
     quiet_elsewhere: timedelta,
 ) -> tuple[BegunTurn, Charge] | Replay:
     """Write the customer's message, the running turn with its lease, the reservation of the first model call, and the session's end
-    for the case that nothing more comes; and commit it, after what was read as `standing`. `tries` are those of this very request that
-    may have been committed unheard: the one that was is the turn. This one is added.
+    for the case that nothing more comes; and commit it, after what was read as `standing`. It is added to `tries` before.
 
     Raises NotFound for a conversation or site that is not the user's, Conflict while another turn of the conversation runs,
     InvalidFields for a turn id that was used with another body, and LimitReached.
     """
-    for begun, reserved in tries:
-        if begun.lease == standing.running_lease:
-            return begun, reserved
     turn_id = standing.repeat_id or uuid.uuid4()
     if _is_fresh(request) and standing.message_id is not None:
         turn_id = uuid.uuid4()

@@ -14,6 +14,7 @@ from common.db import set_local, transaction
 from common.events import Event
 from common.memory import snapshots
 from tests.conftest import NOW, Database, Person, add_person
+from tests.plans import rows_read
 
 
 @pytest.fixture
@@ -52,13 +53,7 @@ def test_storing_a_result_does_not_read_the_users_other_messages(database: Datab
             sa.text(f"explain (analyze, format json) {snapshots._PERSIST}"),
             {"event_id": event.id, "now": NOW},
         ).scalar_one()
-
-    def read(node: dict[str, object]) -> float:
-        below = sum(read(one) for one in node.get("Plans", []))  # type: ignore[attr-defined]
-        of_messages = node.get("Relation Name") == "messages"
-        return below + (node["Actual Rows"] * node["Actual Loops"] if of_messages else 0)  # type: ignore[operator]
-
-    assert read(explained[0]["Plan"]) == 1
+    assert rows_read(explained[0]["Plan"], "messages") == 1
 
 
 def test_an_event_that_was_not_locked_has_no_effect(database: Database, person: Person) -> None:

@@ -14,7 +14,9 @@ from benchmarks.stage import Stage, is_control
 from benchmarks.wire import counted
 from common import db
 from common.config import settings
+from common.turns import begin
 from tests.conftest import Database
+from tests.plans import rows_read
 
 EARLIER = (2, 60)
 
@@ -93,3 +95,25 @@ def test_a_turns_statements_are_planned_for_any_values_however_large_the_tables(
             if not is_control(row.statement) and "spent_since" not in row.statement
         }
     assert list(plans.values()) == [0] * 7  # six of a warm turn, and the cold one's that reads the history
+
+
+def test_what_a_turn_finds_does_not_grow_with_the_customers_conversations(ours: Ours) -> None:
+    with free_of_cost(ours.publisher):
+        for _ in range(2):
+            ours.prepare(2)
+    add = "insert into conversations (id, user_id, title, created_at, last_turn_at) select gen_random_uuid(), :u, 'x', now(), now()"
+    with ours._superuser.begin() as connection:
+        connection.execute(sa.text(f"{add} from generate_series(1, 2000)"), {"u": ours.user_id})
+    compiled = begin._OF_TURN.compile(dialect=db.engine("app").dialect)
+    given = {
+        "user_id": ours.user_id,
+        "conversation_id": ours.conversation_id,
+        "client_turn_id": "t",
+        "client_id": None,
+    }
+    values = tuple({"site_id": None, **given}[name] for name in compiled.positiontup or ())
+    with db.user_transaction(ours.user_id, local=db.ONE_PLAN) as connection:
+        explained = connection.exec_driver_sql(
+            f"explain (analyze, format json) {compiled}", values
+        ).scalar_one()
+    assert rows_read(explained[0]["Plan"], "conversations") == 1
