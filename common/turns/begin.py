@@ -19,6 +19,10 @@ from common.errors import Conflict, InvalidFields, NotFound
 from common.text import one_line
 from common.tools.types import Site
 
+# The conversation: by our id, that of the request or of an earlier try of the turn, or by the client's own.
+_BY_ID = "id = coalesce(cast(:conversation_id as uuid), p.conversation_id)"
+_BY_CLIENTS_ID = "client_id = :client_id"
+
 # The message that the turn id has, and for a request that replaces one, which of the conversation it is.
 _OWN = """
         select id, text, position from messages
@@ -36,9 +40,9 @@ _OWN_OR_REPLACED = """
         order by own desc nulls last, replaced desc nulls last, position desc limit 1"""
 
 
-def _standing(message: str) -> sa.TextualSelect:
-    """What a turn finds, by one statement for each of the two. One for both would be planned anew at each turn, for 0.6 ms: a plan that
-    serves either reads the whole conversation.
+def _standing(conversation: str, message: str) -> sa.TextualSelect:
+    """What a turn finds, by one statement for each way to name its conversation and its message. One for all would be planned anew at each
+    turn, for 0.6 ms: a plan that serves any reads all conversations of the user and the whole of this one.
 
     The session is locked with its conversation, so that it cannot end between here and the turn's first write. Whoever locks several
     rows takes them in this order, or two transactions could wait for each other: conversation, session, turn, counters, event. "No key",
@@ -58,10 +62,7 @@ def _standing(message: str) -> sa.TextualSelect:
     left join turns p on p.user_id = :user_id and p.client_turn_id = :client_turn_id
     left join lateral (
         select * from conversations
-        where user_id = :user_id and id = coalesce(
-            cast(:conversation_id as uuid),
-            case when cast(:client_id as text) is null then p.conversation_id
-                 else (select id from conversations where user_id = :user_id and client_id = cast(:client_id as text)) end)
+        where user_id = :user_id and {conversation}
         for update) c on true
     left join lateral (
         select id from sessions
@@ -80,7 +81,11 @@ def _standing(message: str) -> sa.TextualSelect:
     )
 
 
-_OF_TURN, _OF_REPLACEMENT = _standing(_OWN), _standing(_OWN_OR_REPLACED)
+_STANDING = {
+    (named, replaces): _standing(conversation, message)
+    for named, conversation in ((False, _BY_ID), (True, _BY_CLIENTS_ID))
+    for replaces, message in ((False, _OWN), (True, _OWN_OR_REPLACED))
+}
 
 
 def read_standing(connection: Connection, user_id: uuid.UUID, request: TurnRequest) -> Row[Any]:
@@ -91,11 +96,13 @@ def read_standing(connection: Connection, user_id: uuid.UUID, request: TurnReque
         "client_id": request.client_id,
         "client_turn_id": request.turn_id,
         "site_id": request.site_id,
+        "regenerate": request.regenerate,
+        "replaces": request.replaces,
+        "fresh": _is_fresh(request),
     }
-    if request.replaces is None:
-        return connection.execute(_OF_TURN, found).one()
-    which = {"regenerate": request.regenerate, "replaces": request.replaces, "fresh": _is_fresh(request)}
-    return connection.execute(_OF_REPLACEMENT, {**found, **which}).one()
+    named = request.conversation_id is None and request.client_id is not None
+    which = _STANDING[named, request.replaces is not None]
+    return connection.execute(which, found).one()
 
 
 def begun_unheard(

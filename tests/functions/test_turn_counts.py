@@ -104,16 +104,15 @@ def test_what_a_turn_finds_does_not_grow_with_the_customers_conversations(ours: 
     add = "insert into conversations (id, user_id, title, created_at, last_turn_at) select gen_random_uuid(), :u, 'x', now(), now()"
     with ours._superuser.begin() as connection:
         connection.execute(sa.text(f"{add} from generate_series(1, 2000)"), {"u": ours.user_id})
-    compiled = begin._OF_TURN.compile(dialect=db.engine("app").dialect)
-    given = {
+    asked = {
         "user_id": ours.user_id,
         "conversation_id": ours.conversation_id,
+        "client_id": "c",
         "client_turn_id": "t",
-        "client_id": None,
     }
-    values = tuple({"site_id": None, **given}[name] for name in compiled.positiontup or ())
     with db.user_transaction(ours.user_id, local=db.ONE_PLAN) as connection:
-        explained = connection.exec_driver_sql(
-            f"explain (analyze, format json) {compiled}", values
-        ).scalar_one()
-    assert rows_read(explained[0]["Plan"], "conversations") == 1
+        read = {
+            which: rows_read(connection, one, asked, "conversations")
+            for which, one in begin._STANDING.items()
+        }
+    assert read == {(False, False): 1, (False, True): 1, (True, False): 0, (True, True): 0}
