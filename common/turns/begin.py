@@ -19,8 +19,9 @@ from common.errors import Conflict, InvalidFields, NotFound
 from common.text import one_line
 from common.tools.types import Site
 
-# The conversation: by our id, that of the request or of an earlier try of the turn, or by the client's own.
-_BY_ID = "id = coalesce(cast(:conversation_id as uuid), p.conversation_id)"
+# The conversation: by our id, that of the request or of an earlier try of the turn, or by the client's own. No coalesce: a policy lets no
+# index be asked for what comes of one.
+_BY_ID = "id = case when cast(:conversation_id as uuid) is null then p.conversation_id else cast(:conversation_id as uuid) end"
 _BY_CLIENTS_ID = "client_id = :client_id"
 
 # The message that the turn id has, and for a request that replaces one, which of the conversation it is.
