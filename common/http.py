@@ -32,6 +32,7 @@ from common.errors import (
     TooLarge,
     UnsupportedMediaType,
 )
+from common.once import once
 from common.rate_limit import TooManyRequests
 from common.text import MAX_JSON_DEPTH, clean_json, to_json
 
@@ -99,7 +100,7 @@ class Endpoints:
 
     def __init__(self) -> None:
         self.routes: list[Endpoint] = []
-        self._map: Map | None = None
+        self._map = once(self._make_map)
         if has_app_context():  # functions-framework loads a function within its application's context
             settings()  # what is wrong with them stops the start, not the first request
             current_app.register_error_handler(404, self._unrouted)
@@ -111,7 +112,7 @@ class Endpoints:
 
         def declare(handler: Handler) -> Handler:
             self.routes.append(Endpoint(method, path, gate, handler, max_body))
-            self._map = None
+            self._map.cache_clear()
             return handler
 
         return declare
@@ -158,12 +159,14 @@ class Endpoints:
             raise
         return result if isinstance(result, Response) else json_response(result)
 
+    def _make_map(self) -> Map:
+        """Made once: werkzeug compiles each rule by `ast.parse`, which fails now and then in several threads of Python 3.11 at a time."""
+        rules = [Rule(e.path, methods=[e.method], endpoint=i) for i, e in enumerate(self.routes)]
+        return Map(rules, strict_slashes=False)
+
     def _match(self, request: Request) -> tuple[Endpoint, dict[str, str]]:
-        if self._map is None:
-            rules = [Rule(e.path, methods=[e.method], endpoint=i) for i, e in enumerate(self.routes)]
-            self._map = Map(rules, strict_slashes=False)
         try:
-            index, params = self._map.bind("").match(request.path, method=request.method)
+            index, params = self._map().bind("").match(request.path, method=request.method)
         except WrongMethod as exc:
             raise MethodNotAllowed(allow=sorted(exc.valid_methods or [])) from None
         except (NoRoute, HTTPException):
