@@ -116,8 +116,12 @@ _IN_EACH_OTHERS_WAY = ("40P01", "40001")
 
 def _sqlstate(error: BaseException | None) -> str:
     """The five-character code of an error that the server sent; empty for others."""
+    return _field(error, "C")
+
+
+def _field(error: BaseException | None, name: str) -> str:
     details = error.args[0] if error is not None and error.args else None
-    return str(details.get("C", "")) if isinstance(details, dict) else ""
+    return str(details.get(name, "")) if isinstance(details, dict) else ""
 
 
 @once
@@ -189,9 +193,7 @@ def error_name(error: BaseException) -> str:
 
 def error_detail(error: BaseException) -> str:
     """The detail of an error that a function of our own raised on the server; empty for others."""
-    original = getattr(error, "orig", None) or error
-    details = original.args[0] if original.args else None
-    return str(details.get("D", "")) if isinstance(details, dict) else ""
+    return _field(getattr(error, "orig", None) or error, "D")
 
 
 def is_duplicate(error: BaseException) -> bool:

@@ -87,7 +87,7 @@ def _begin(
                 now,
                 lambda user_id: read_standing(connection, user_id, request),
                 local=db.ONE_PLAN,
-                requests=0 if tries else 1,  # they were counted
+                requests=0 if tries else 1,  # one that was committed unheard has counted it
             )
             if earlier := begun_unheard(standing, tries):
                 return earlier
