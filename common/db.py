@@ -11,7 +11,7 @@ import functools
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeVar
 
 import pg8000
@@ -181,9 +181,32 @@ def unavailable_when_gone(connection: Connection) -> Iterator[None]:
 
 
 def statement(columns: str, sql: str) -> sa.TextualSelect:
-    """`sql`, which is asked at each turn. `columns`, the names of what its rows hold, in that order, spare SQLAlchemy finding out at each
-    execution."""
+    """`sql`, for `ask`. `columns` are the names of what its rows hold, in that order."""
     return sa.text(sql).columns(*map(sa.column, columns.split()))
+
+
+def ask(connection: Connection, asked: sa.TextualSelect, values: Mapping[str, Any]) -> list[Any]:
+    """The rows of `asked`, a `statement` that is asked at each turn, as named tuples; `values` may hold more than it needs. It is what
+    `connection.execute` does, and raises what that raises, without the context, the cursor and the result that SQLAlchemy makes for each
+    execution, and with each value sent once, however many places its name stands in."""
+    operation, names, row = _compiled(asked, connection.dialect)
+    opened = _opened(connection)
+    try:
+        rows = opened.ask(operation, [values[name] for name in names])
+    except BaseException as exc:
+        # Raised where SQLAlchemy meets any other error, it does all that follows from one: a name, listeners, the connection discarded.
+        opened.failed = exc
+        try:
+            connection.exec_driver_sql(operation)
+        finally:
+            opened.failed = None
+        raise
+    return [row(*one) for one in rows]
+
+
+def array(values: Iterable[Any]) -> str:
+    """`values`, none of which needs quotes, as PostgreSQL writes an array of them. The driver asks each value of a list for its type."""
+    return f"{{{','.join(map(str, values))}}}"
 
 
 def error_name(error: BaseException) -> str:
@@ -288,7 +311,7 @@ def commit_with_next(connection: Connection) -> None:
 
 def set_local(connection: Connection, values: Mapping[str, str]) -> None:
     """Set what is named for the rest of this transaction. It goes with the transaction's next statement: no round trip of its own."""
-    calls = ", ".join(["set_config(%s, %s, true)"] * len(values))
+    calls = ", ".join(f"set_config(${n}, ${n + 1}, true)" for n in range(1, 2 * len(values), 2))
     _opened(connection).later(f"select {calls}", [part for pair in values.items() for part in pair])
 
 
@@ -304,8 +327,9 @@ def ask_with_next(
 
 @functools.lru_cache(100)
 def _compiled(asked: sa.TextualSelect, dialect: sa.Dialect) -> tuple[str, Sequence[str], Callable[..., Any]]:
-    """The statement as the driver takes it, the names of its parameters in their order, and the type of its rows."""
-    compiled = asked.compile(dialect=dialect)
+    """The statement with numbered parameters, one for each name, the names in their order, and the type of its rows."""
+    numbering: Any = type(dialect)
+    compiled = asked.compile(dialect=numbering(paramstyle="numeric_dollar"))
     columns = [column.name for column in asked.column_args]
     return str(compiled), compiled.positiontup or (), collections.namedtuple("Row", columns)
 
@@ -314,6 +338,23 @@ def _opened(connection: Connection) -> driver.Connection:
     opened = connection.connection.driver_connection
     assert isinstance(opened, driver.Connection), "an engine by make_engine"
     return opened
+
+
+@contextlib.contextmanager
+def heard(note: Callable[[str, str], None]) -> Iterator[None]:
+    """Tell `note` of each statement that this process sends until the block ends, and of the role that sends it: for tests and evals, which
+    ask what was asked."""
+    roles: dict[str, str] = {name: role for role, name in ROLE_NAMES.items()}
+
+    def tell(connection: driver.Connection, sql: str) -> None:
+        user = connection.user.decode()
+        note(roles.get(user, user), sql)
+
+    driver.Connection.heard = tell
+    try:
+        yield
+    finally:
+        driver.Connection.heard = None
 
 
 class Writer(Protocol):

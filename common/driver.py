@@ -13,9 +13,9 @@ import functools
 import itertools
 import socket
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from pg8000 import converters, core, dbapi
 
@@ -40,7 +40,7 @@ def adopt(made: Any) -> Connection:
     made.message_types[core.COPY_DATA] = made.handle_COPY_DATA
     made.register_in_adapter(converters.TIMESTAMPTZ, _moment)
     made.prepared, made.waiting, made.stale, made.names = OrderedDict(), [], [], itertools.count()
-    made.received, made.at, made.last = bytearray(), 0, False
+    made.received, made.at, made.last, made.failed = bytearray(), 0, False, None
     return made  # type: ignore[no-any-return]
 
 
@@ -64,6 +64,8 @@ class Cursor(dbapi.Cursor):  # type: ignore[misc]
         """As in DB-API."""
         if self._c is None:
             raise dbapi.InterfaceError("Cursor closed")
+        if self._c.failed is not None:
+            raise self._c.failed
         self._c.begin()
         if args or stream is not None:
             self._context = self._c.execute_unnamed(_numbered(operation), args, stream=stream)
@@ -94,6 +96,10 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
     received: bytearray
     at: int
     last: bool
+    failed: BaseException | None
+    """What a cursor's statement raises instead of being sent."""
+    heard: ClassVar[Callable[[Connection, str], None] | None] = None
+    """Told of each statement that any connection sends."""
     _usock: socket.socket | None
 
     def cursor(self) -> Cursor:
@@ -106,14 +112,19 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
             self.waiting.append(_control("begin transaction", begins=True))
             self._transaction_status, self.last = core.IN_TRANSACTION, False
 
+    def ask(self, operation: str, values: Sequence[Any]) -> Sequence[Any]:
+        """The rows of `operation`, whose parameters are numbered."""
+        self.begin()
+        return self._exchange(self._extended(operation, values)).rows or ()
+
     def later(self, operation: str, values: Sequence[Any]) -> Any:
-        """Send `operation` with the next statement. Its rows, which must be few and small, are in what is returned, once that next one is
-        answered. That one raises its error, and has then had no effect itself, for the transaction has failed. Raises ProgrammingError
-        outside a transaction: it would meet the next user."""
+        """Send `operation`, whose parameters are numbered, with the next statement. Its rows, which must be few and small, are in what is
+        returned, once that next one is answered. That one raises its error, and has then had no effect itself, for the transaction has
+        failed. Raises ProgrammingError outside a transaction: it would meet the next user."""
         self.begin()
         if not self._in_transaction:
             raise dbapi.ProgrammingError("nothing waits outside a transaction")
-        self.waiting.append(self._extended(_numbered(operation), values))
+        self.waiting.append(self._extended(operation, values))
         return self.waiting[-1].context
 
     def commit_with_next(self) -> None:
@@ -241,6 +252,9 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
         opened = self._usock
         if opened is None:
             raise dbapi.InterfaceError("connection is closed")
+        if self.heard is not None:
+            for one in requests:
+                self.heard(one.context.statement)
         flights = [list(together) for _, together in itertools.groupby(requests, lambda one: one.simple)]
         closing = [_message(core.CLOSE, core.STATEMENT + old) for old in self.stale]
         self.stale.clear()

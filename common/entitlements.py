@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError
 
 from common.accounts import Account, Tier
 from common.config import Settings
-from common.db import error_detail, error_name
+from common.db import array, error_detail, error_name
 from common.errors import LimitReached, Unavailable
 from common.llm.types import Stop
 from common.text import to_json
@@ -195,10 +195,10 @@ def counting(account: Account, counts: Sequence[Count]) -> dict[str, Any]:
     wanted = list(merged.values())
     return {
         "tenant_id": account.tenant_id,
-        "counters": [w.counter for w in wanted],
-        "periods": [w.period for w in wanted],
-        "amounts": [w.amount for w in wanted],
-        "limits": [w.limit for w in wanted],
+        "counters": array(w.counter for w in wanted),
+        "periods": array(w.period for w in wanted),
+        "amounts": array(w.amount for w in wanted),
+        "limits": array(w.limit for w in wanted),
     }
 
 

@@ -202,7 +202,7 @@ class Transaction(Base):
 
 
 class Conversation(Base):
-    """`version` rises with each write and each deletion in it; caches are keyed by it."""
+    """`version` rises with each turn, by two, one for each message's position, and with each deletion; caches are keyed by it."""
 
     __tablename__ = "conversations"
     # Each turn moves `last_turn_at`, and would write all indexes anew for one on it.
@@ -250,8 +250,8 @@ class Turn(Base):
 
     __tablename__ = "turns"
     __table_args__ = (
-        # One key for both: a turn is in its session's conversation, and goes with either. Found by session, it needs no index by
-        # conversation.
+        # One key for both: a turn is in its session's conversation, and goes with either. So is a message. Found by session, it needs no
+        # index by conversation.
         ForeignKeyConstraint(
             ["conversation_id", "session_id"], ["sessions.conversation_id", "sessions.id"], ondelete="CASCADE"
         ),
@@ -283,13 +283,16 @@ class Message(Base):
 
     __tablename__ = "messages"
     __table_args__ = (
+        ForeignKeyConstraint(
+            ["conversation_id", "session_id"], ["sessions.conversation_id", "sessions.id"], ondelete="CASCADE"
+        ),
         CheckConstraint("role in ('user', 'assistant')", name="role"),
         UniqueConstraint("conversation_id", "position"),
     )
     id: Mapped[UUID] = primary_key()
     user_id: Mapped[UUID] = owner()
-    conversation_id: Mapped[UUID] = cascade("conversations.id", index=False)
-    session_id: Mapped[UUID] = cascade("sessions.id")
+    conversation_id: Mapped[UUID]
+    session_id: Mapped[UUID] = mapped_column(index=True)
     turn_id: Mapped[UUID | None] = mapped_column(ForeignKey("turns.id", ondelete="SET NULL"), index=True)
     role: Mapped[str]
     text: Mapped[str]
@@ -308,9 +311,12 @@ class MessageToolResult(Base):
         UniqueConstraint("message_id", "tool_use_id"),
         Index(None, "conversation_id", "created_at"),
         Index(None, "created_at"),
+        # By the user as well as all that recall asks for: by an index on the user alone, which a plan made while there is little may
+        # choose, it would read the other conversations'.
+        Index(None, "user_id", "conversation_id", "created_at"),
     )
     id: Mapped[UUID] = primary_key()
-    user_id: Mapped[UUID] = owner()
+    user_id: Mapped[UUID] = mapped_column(ForeignKey("users.id", ondelete="CASCADE"))
     message_id: Mapped[UUID] = cascade("messages.id", index=False)
     conversation_id: Mapped[UUID] = cascade("conversations.id", index=False)
     site_id: Mapped[UUID | None] = cascade("sites.id")
@@ -445,16 +451,14 @@ class BrainEntry(Base):
 
 
 class BrainTerm(Base):
-    """A lexeme of the knowledge base: how many entries have it, and those in which it weighs most, heaviest first, with their weights.
-
-    Made by `ingest` from the entries. The row of the empty lexeme counts all entries.
-    """
+    """A lexeme of the knowledge base: how much it tells (`idf`), and the entries in which it weighs most, heaviest first, with what it adds
+    to the rank of each by words. Made by `ingest` from the entries."""
 
     __tablename__ = "brain_terms"
     lexeme: Mapped[str] = mapped_column(primary_key=True)
-    entries: Mapped[int]
+    idf: Mapped[float]
     best: Mapped[list[UUID]] = mapped_column(sa.ARRAY(sa.Uuid))
-    weights: Mapped[list[float]] = mapped_column(sa.ARRAY(sa.REAL))
+    words: Mapped[list[float]] = mapped_column(sa.ARRAY(sa.REAL))
 
 
 class RetrievalEvent(Base):

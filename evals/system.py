@@ -123,22 +123,17 @@ class System:
         """Use the database `name` until the block ends."""
         os.environ["MEMBERINTEL_DATABASE_URL"] = self.server.url(name)
         _forget()
-        listening = [(db.engine(role), role) for role in ("app", "jobs")]
-        for engine, role in listening:
-            sa.event.listen(engine, "before_cursor_execute", self._note(role))
         try:
-            yield
+            with db.heard(self._note):
+                yield
         finally:
             for used in db.ROLE_NAMES:
                 db.engine(used).dispose()
             _forget()
 
-    def _note(self, role: str) -> Callable[..., None]:
-        def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-            if trace := _trace():
-                self.seen[trace].sql.append((role, statement))
-
-        return note
+    def _note(self, role: str, statement: str) -> None:
+        if trace := _trace():
+            self.seen[trace].sql.append((role, statement))
 
     def copy(self, source: str, name: str) -> None:
         """Make the database `name`, a copy of `source`, in place of any of that name."""

@@ -113,7 +113,7 @@ def load_context(begun: BegunTurn, config: Settings, now: datetime) -> Loaded:
             "session_id": begun.session_id,
             "user_message_id": begun.user_message_id,
             "site_id": begun.site.id if begun.site else None,
-            "hidden_tools": hidden_tools(),
+            "hidden_tools": db.array(hidden_tools()),
         },
     )
 

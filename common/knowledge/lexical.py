@@ -20,12 +20,20 @@ ENTRIES_WITH = "ln(1 + ({total} - {entries} + cast(0.5 as float8)) / ({entries} 
 """SQL for how much a lexeme tells that `entries` of `total` entries have."""
 
 
-def weight(row: str, term: str) -> str:
-    """SQL for how much the lexeme `term` (a row of `unnest(lexemes)`) weighs in the entry `row`: its frequency, saturated."""
-    in_context = f"cardinality(array_positions({term}.weights, 'D'))"
-    times = f"(cardinality({term}.positions) - {_real(1 - CONTEXT)} * {in_context})"
-    saturation = f"{_real(K1 * (1 - B))} + {_real(K1 * B / LENGTH)} * length({row}.lexemes)"
-    return f"({_real(K1 + 1)} * {times} / ({times} + {saturation}))"
+ALONE = "cast(cast(array_to_tsvector(array[lexeme]) as text) as tsquery)"
+"""SQL for the query for `lexeme` and nothing else, whatever characters it is made of."""
+
+
+def times(row: str, alone: str) -> str:
+    """SQL for how often the entry `row` has the lexeme that the query `alone` asks for; a place in the context counts less. By cover
+    density the rank of a single lexeme is the sum of its places' weights, and nothing reads it faster out of a tsvector."""
+    return f"ts_rank_cd('{{{CONTEXT}, 1, 1, 1}}', {row}.lexemes, {alone})"
+
+
+def weight(row: str, times: str) -> str:
+    """SQL for how much a lexeme weighs that the entry `row` has so many `times`: its frequency, saturated; 0 for none."""
+    saturation = f"({_real(K1 * (1 - B))} + {_real(K1 * B / LENGTH)} * length({row}.lexemes))"
+    return f"({_real(K1 + 1)} * (1 - {saturation} / ({times} + {saturation})))"
 
 
 def _real(number: float) -> str:
@@ -33,21 +41,24 @@ def _real(number: float) -> str:
     return f"cast({number:.6g} as float8)"
 
 
+# As `times`, of all of an entry's lexemes at once.
+_TIMES = (
+    f"(cardinality(term.positions) - {_real(1 - CONTEXT)} * cardinality(array_positions(term.weights, 'D')))"
+)
+
 _COUNT = f"""
-insert into brain_terms (lexeme, entries, best, weights)
-select lexeme, max(entries), array_agg(id order by place), array_agg(weight order by place)
+insert into brain_terms (lexeme, idf, best, words)
+select lexeme, idf, array_agg(id order by place), array_agg(idf * weight order by place)
 from (
-    select lexeme, id, weight, count(*) over (partition by lexeme) as entries,
+    select lexeme, id, weight, {ENTRIES_WITH.format(total="total", entries="count(*) over (partition by lexeme)")} as idf,
            row_number() over (partition by lexeme order by weight desc, id) as place
     from (
-        select term.lexeme, e.id, {weight("e", "term")} as weight from brain_entries e, unnest(e.lexemes) as term
+        select term.lexeme, e.id, {weight("e", _TIMES)} as weight from brain_entries e, unnest(e.lexemes) as term
         where e.tenant_id = 'global'
-    ) as weighed
+    ) as weighed, (select count(*) as total from brain_entries where tenant_id = 'global') as everything
 ) as placed
 where place <= :champions
-group by lexeme
-union all
-select '', count(*), '{{}}', '{{}}' from brain_entries where tenant_id = 'global'
+group by lexeme, idf
 """
 
 

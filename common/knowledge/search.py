@@ -15,11 +15,11 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, RowMapping
+from sqlalchemy import Connection
 
-from common.db import statement
+from common.db import ask, statement
 from common.errors import ConfigError
-from common.knowledge.lexical import ENTRIES_WITH, weight
+from common.knowledge.lexical import ALONE, ENTRIES_WITH, times, weight
 from common.text import clean_text, to_json
 
 # Set by benchmarks/locomo.py and benchmarks/search.py.
@@ -172,14 +172,13 @@ asked as materialized (
     select cast(:embedding as vector) as embedding,
            set_config('hnsw.ef_search', '{EF_SEARCH}', true), set_config('hnsw.iterative_scan', 'strict_order', true)
 ),
-terms as materialized (select lexeme from unnest(to_tsvector('english', cast(:query as text))))"""
+terms as materialized (
+    select lexeme, {ALONE} as alone from unnest(to_tsvector('english', cast(:query as text)))
+)"""
 
 _SHOWN = "id as entry_id, document, title, url, content, attributes, created_at, updated_at, score, words"
 _SIMILARITY = "case when embedding_model = :model then 1 - (embedding <=> (select embedding from asked)) end"
 _SCORE = f"{_SIMILARITY} as score"
-
-# An entry's lexemes but for those that the query lacks, which are most of them: reading a lexeme's places is what costs.
-_ASKED_FOR = "ts_delete({entry}.lexemes, tsvector_to_array(ts_delete({entry}.lexemes, array(select lexeme from {asked}))))"
 
 _MEMORY = f"""
 mine as materialized (
@@ -187,8 +186,8 @@ mine as materialized (
     where user_id = :user_id and collection = 'memory' and attributes @> cast(:attributes as jsonb)
 ),
 my_terms as (
-    select mine.id, {weight("mine", "t")} as weight, count(*) over (partition by t.lexeme) as entries
-    from mine, unnest({_ASKED_FOR.format(entry="mine", asked="terms")}) as t
+    select id, {weight("mine", times("mine", "alone"))} as weight, count(*) over (partition by lexeme) as entries
+    from mine, terms where lexemes @@ alone
 ),
 my_words as (
     select id, sum(weight * {ENTRIES_WITH.format(total="(select count(*) from mine)", entries="entries")}) as words
@@ -212,11 +211,8 @@ memory as (
 # The knowledge base. A filter applies within each of the two scans, so that it cannot leave too little. What the words found is asked for
 # the filter from the best on, each by itself, until enough passed: the heaviest few hundred are not all looked up.
 _KNOWLEDGE = """
-known as materialized (
-    select b.lexeme, b.best, b.weights, {idf} as idf
-    from terms join brain_terms as b using (lexeme), brain_terms as everything where everything.lexeme = ''
-),
-champions as (select unnest(best) as id, idf * unnest(weights) as words from known),
+known as materialized (select * from terms join brain_terms using (lexeme)),
+champions as (select unnest(best) as id, unnest(words) as words from known),
 by_words as (select id, sum(words) as words from champions group by id order by words desc),
 nearest as materialized ({nearest}),
 candidates as (
@@ -228,7 +224,7 @@ candidates as (
 known_found as (
     select {shown} from (
         select e.*, coalesce(similarity, {similarity}) as score,
-               (select sum(idf * {weight}) from unnest({asked_for}) as t join known using (lexeme)) as words
+               (select sum(idf * {weight}) from known) as words
         from candidates join brain_entries as e using (id) where e.tenant_id = 'global'
     ) as e order by entry_id
 ),
@@ -270,7 +266,6 @@ def _statement(
     within += " and collection = :collection" if one_collection else ""
     within += " and attributes @> cast(:attributes as jsonb)" if attributes else ""
     knowledge = _KNOWLEDGE.format(
-        idf=ENTRIES_WITH.format(total="everything.entries", entries="b.entries"),
         filtered=f"where (select true from brain_entries e where e.id = by_words.id and {within})"
         if one_collection or attributes
         else "",
@@ -280,8 +275,7 @@ def _statement(
         fetch=fetch,
         shown=_SHOWN,
         similarity=_SIMILARITY,
-        weight=weight("e", "t"),
-        asked_for=_ASKED_FOR.format(entry="e", asked="known"),
+        weight=weight("e", times("e", "alone")),
     )
     chosen = [{"memory": _MEMORY, "knowledge": knowledge}[part] for part in parts]
     shown = [(f"{part}.{what}", f"{part}_{what}") for part in parts for what in ("found", "models")]
@@ -294,7 +288,7 @@ def _statement(
     )
 
 
-def _run(connection: Connection, asked: _Asked, *parts: str, beside: Beside = Beside()) -> RowMapping:
+def _run(connection: Connection, asked: _Asked, *parts: str, beside: Beside = Beside()) -> Mapping[str, Any]:
     """The row that has the candidates of each part (`memory_found`, `knowledge_found`) and what was asked for beside, by one statement, or
     by a second where a filter leaves so little that the index gave up before it had enough. Raises MixedModels."""
     one_collection, attributes = asked.collection not in parts, asked.attributes is not None
@@ -317,13 +311,20 @@ def _run(connection: Connection, asked: _Asked, *parts: str, beside: Beside = Be
         "collection": asked.collection,
         **beside.values,
     }
-    row = connection.execute(_statement(*shape, one_by_one=False), values).one()._mapping
+    row = _gathered(connection, _statement(*shape, one_by_one=False), values)
     if asked.embedding and (one_collection or attributes) and row.get("nearest", asked.fetch) < asked.fetch:
-        row = connection.execute(_statement(*shape, one_by_one=True), values).one()._mapping
+        row = _gathered(connection, _statement(*shape, one_by_one=True), values)
     models = {model for part in parts for model in row[f"{part}_models"] or () if model}
     if asked.embedding is not None and models - {asked.model}:
         raise MixedModels()
     return row
+
+
+def _gathered(
+    connection: Connection, which: sa.TextualSelect, values: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    (row,) = ask(connection, which, values)
+    return row._asdict()  # type: ignore[no-any-return]
 
 
 def _ranked(found: Sequence[Mapping[str, Any]], asked: _Asked, *, trace: bool) -> SearchResult:

@@ -100,8 +100,8 @@ def keep_turn(begun: BegunTurn, history: list[Row] | None, answer: str, now: dat
     """Keep the conversation as it is after this turn, which has been committed. `history` is what was before it; None if the turn did not
     need to know, and then only what was kept before is carried on.
 
-    A turn raises the version twice, when it begins and when it ends. Where anything else raised it meanwhile, what is kept here is of a
-    version that no turn will ask for.
+    A turn raises the version by two as it begins, one for each message. Where anything else raised it meanwhile, what is kept here is of
+    a version that no turn will ask for.
     """
     known = history if history is not None else _messages.get(begun.conversation_id, begun.version, now)
     if not begun.continues or (known is None and begun.version > 0):

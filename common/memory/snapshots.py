@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from common import events, log
-from common.db import statement
+from common.db import array, ask, statement
 from common.memory.snapshot_summary import K, Snapshot
 from common.tools.registry import tools
 
@@ -71,7 +71,7 @@ def recall_snapshots(
     """The newest K calls of the conversation, newest first, superseded ones folded into their successor."""
     rows = connection.scalar(
         sa.text(f"select {RECALL}"),
-        {"user_id": user_id, "conversation_id": conversation_id, "hidden_tools": hidden_tools()},
+        {"user_id": user_id, "conversation_id": conversation_id, "hidden_tools": array(hidden_tools())},
     )
     return read_recall(rows)
 
@@ -131,5 +131,5 @@ _PERSIST = statement(
 def persist_snapshots(connection: Connection, event_id: uuid.UUID, now: datetime) -> None:
     """The effect of a `tool-results` event: a row for each result whose message still exists, room made for them within the conversation's
     limit by the oldest of those that were there, and the event deleted. Repeating it changes nothing."""
-    for name in connection.execute(_PERSIST, {"event_id": event_id, "now": now}).scalars():
-        log.emit("tool_results_persisted_total", tool_name=name, row_count=1)
+    for stored in ask(connection, _PERSIST, {"event_id": event_id, "now": now}):
+        log.emit("tool_results_persisted_total", tool_name=stored.tool_name, row_count=1)

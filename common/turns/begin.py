@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import uuid
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, Row
+from sqlalchemy import Connection
 
 from common import entitlements
 from common.accounts import Account
 from common.conversations import LEASE, TITLE_CHARACTERS, BegunTurn, Replay, TurnRequest, session_end
-from common.db import commit_with_next, statement
+from common.db import ask, commit_with_next, statement
 from common.entitlements import Charge
 from common.errors import Conflict, InvalidFields, NotFound
 from common.text import one_line
@@ -89,7 +90,7 @@ _STANDING = {
 }
 
 
-def read_standing(connection: Connection, user_id: uuid.UUID, request: TurnRequest) -> Row[Any]:
+def read_standing(connection: Connection, user_id: uuid.UUID, request: TurnRequest) -> Any:
     """What the turn of `request` finds, its conversation and session locked."""
     found = {
         "user_id": user_id,
@@ -103,12 +104,11 @@ def read_standing(connection: Connection, user_id: uuid.UUID, request: TurnReque
     }
     named = request.conversation_id is None and request.client_id is not None
     which = _STANDING[named, request.replaces is not None]
-    return connection.execute(which, found).one()
+    (standing,) = ask(connection, which, found)
+    return standing
 
 
-def begun_unheard(
-    standing: Row[Any], tries: list[tuple[BegunTurn, Charge]]
-) -> tuple[BegunTurn, Charge] | None:
+def begun_unheard(standing: Any, tries: list[tuple[BegunTurn, Charge]]) -> tuple[BegunTurn, Charge] | None:
     """The one of `tries`, those of this very request, that was committed, and is the turn: only the acknowledgement was lost."""
     return next((one for one in tries if one[0].lease == standing.running_lease), None)
 
@@ -117,7 +117,7 @@ def begin_turn(
     connection: Connection,
     account: Account,
     request: TurnRequest,
-    standing: Row[Any],
+    standing: Any,
     charge: Charge,
     tries: list[tuple[BegunTurn, Charge]],
     *,
@@ -150,7 +150,14 @@ def begin_turn(
         _close_crashed(connection, account.user_id, standing.running_id, now)
     begun = _new_turn(account, standing, request, turn_id, now)
     tries.append((begun, charge))
-    _write_begun(connection, begun, request, charge, quiet, quiet_elsewhere)
+    which = _begin(
+        new_conversation=standing.conversation_id is None,
+        new_session=standing.session_id is None,
+        again=begun.turn_id == standing.repeat_id,
+        new_message=begun.new_message,
+        edited=begun.edited_from is not None,
+    )
+    _write_begun(connection, which, begun, request, charge, quiet, quiet_elsewhere)
     return begun, charge
 
 
@@ -160,7 +167,7 @@ def _is_fresh(request: TurnRequest) -> bool:
     return request.turn_id == request.replaces
 
 
-def _repeat(standing: Row[Any], request: TurnRequest, now: datetime) -> Replay | None:
+def _repeat(standing: Any, request: TurnRequest, now: datetime) -> Replay | None:
     """What to do with a turn id that exists: replay what is finished, refuse what runs, and None to run again what failed."""
     if standing.repeat_hash != request.body_hash():
         raise InvalidFields("This turn id was used with another message. Use a new id for a new message.")
@@ -183,7 +190,7 @@ def _close_crashed(connection: Connection, user_id: uuid.UUID, turn_id: uuid.UUI
 
 
 def _new_turn(
-    account: Account, standing: Row[Any], request: TurnRequest, turn_id: uuid.UUID, now: datetime
+    account: Account, standing: Any, request: TurnRequest, turn_id: uuid.UUID, now: datetime
 ) -> BegunTurn:
     site = None
     if standing.site_id is not None:
@@ -212,48 +219,61 @@ def _new_turn(
     )
 
 
+_NEW_CONVERSATION = """
+        insert into conversations (id, user_id, site_id, client_id, title, remember, version, created_at, last_turn_at)
+        values (:conversation_id, :user_id, :site_id, :client_id, :title, :remember, 2, :now, :now)
+        returning version),
+    elsewhere as (
+        update outbox_events set deliver_after = :elsewhere_until, published_at = null
+        where user_id = :user_id and type = 'session-ended' and dedupe_key <> :session_key
+          and deliver_after > :elsewhere_until"""
+_KNOWN_CONVERSATION = """
+        update conversations set version = version + 2, last_turn_at = :now
+        where id = :conversation_id and user_id = :user_id
+        returning version"""
+_NEW_SESSION = """
+    session as (
+        insert into sessions (id, user_id, conversation_id, started_at, last_activity_at)
+        values (:session_id, :user_id, :conversation_id, :now, :now)),"""
+_AGAIN = """
+        on conflict (id) do update set status = 'running', lease = :lease, lease_until = :lease_until, started_at = :now,
+            session_id = :session_id, error = null, finished_at = null"""
 _SUPERSEDE = """
     superseded as (
         update messages set superseded_at = :now
         where user_id = :user_id and conversation_id = :conversation_id and superseded_at is null
           and position >= cast(:edited_from as bigint)),"""
+_NEW_MESSAGE = """
+    message as (
+        insert into messages (id, user_id, conversation_id, session_id, turn_id, role, text, status, position, created_at)
+        select :user_message_id, :user_id, :conversation_id, :session_id, :turn_id, 'user', :message, 'complete', version - 1,
+               :now
+        from conversation),"""
 
 
-_HURRY_ELSEWHERE = """
-    elsewhere as (
-        update outbox_events set deliver_after = :elsewhere_until, published_at = null
-        where user_id = :user_id and type = 'session-ended' and dedupe_key <> :session_key
-          and deliver_after > :elsewhere_until),"""
+@functools.cache
+def _begin(
+    new_conversation: bool, new_session: bool, again: bool, new_message: bool, edited: bool
+) -> sa.TextualSelect:
+    """What a turn writes, by one statement: each part is a row or two, and a round trip costs more than any of them. Parts that only some
+    turns need are left out of the others' statement, where each would cost time.
 
-
-def _begin(also: str = "") -> sa.TextualSelect:
-    """What a turn writes, by one statement: each part is a row or two, and a round trip costs more than any of them."""
+    The conversation's version is also the last position in it: a turn takes two at once, one for its answer.
+    """
     return statement(
         "refused",
         f"""
     with counted as ({entitlements.COUNT}),
     charged as ({entitlements.RESERVE}),
-    conversation as (
-        insert into conversations (id, user_id, site_id, client_id, title, remember, version, created_at, last_turn_at)
-        values (:conversation_id, :user_id, :site_id, :client_id, :title, :remember, 1, :now, :now)
-        on conflict (id) do update set version = conversations.version + 1, last_turn_at = :now
-        returning version),
-    session as (
-        insert into sessions (id, user_id, conversation_id, started_at, last_activity_at)
-        values (:session_id, :user_id, :conversation_id, :now, :now)
-        on conflict (id) do update set last_activity_at = :now),
+    conversation as ({_NEW_CONVERSATION if new_conversation else _KNOWN_CONVERSATION}),
+    {_NEW_SESSION if new_session else ""}
     turn as (
         insert into turns (id, user_id, conversation_id, session_id, client_turn_id, body_hash, status, lease, lease_until,
                            started_at)
         values (:turn_id, :user_id, :conversation_id, :session_id, :client_turn_id, :body_hash, 'running', :lease,
-                :lease_until, :now)
-        on conflict (id) do update set status = 'running', lease = :lease, lease_until = :lease_until, started_at = :now,
-            session_id = :session_id, error = null, finished_at = null),
-    {also}
-    message as (
-        insert into messages (id, user_id, conversation_id, session_id, turn_id, role, text, status, position, created_at)
-        select :user_message_id, :user_id, :conversation_id, :session_id, :turn_id, 'user', :message, 'complete', version, :now
-        from conversation where :new_message),
+                :lease_until, :now) {_AGAIN if again else ""}),
+    {_SUPERSEDE if edited else ""}
+    {_NEW_MESSAGE if new_message else ""}
     quiet as (
         insert into outbox_events (user_id, conversation_id, type, payload, dedupe_key, deliver_after, created_at)
         values (:user_id, :conversation_id, 'session-ended', cast(:session_payload as jsonb), :session_key, :quiet_until, :now)
@@ -265,13 +285,9 @@ def _begin(also: str = "") -> sa.TextualSelect:
     )
 
 
-# Apart, for each part costs time, used or not, and what an edited message supersedes may be long: a plan that serves both would reckon
-# with it at each turn.
-_BEGIN, _BEGIN_NEW, _BEGIN_EDITED = _begin(), _begin(_HURRY_ELSEWHERE), _begin(_SUPERSEDE)
-
-
 def _write_begun(
     connection: Connection,
+    which: sa.TextualSelect,
     begun: BegunTurn,
     request: TurnRequest,
     charge: Charge,
@@ -280,11 +296,11 @@ def _write_begun(
 ) -> None:
     account, now = begun.account, begun.started_at
     counts = [entitlements.count_turn(account, now), charge.reserved(account)]
-    known = _BEGIN if begun.edited_from is None else _BEGIN_EDITED
     commit_with_next(connection)
     with entitlements.within_limits(counts, now):
-        connection.execute(
-            known if begun.version else _BEGIN_NEW,
+        ask(
+            connection,
+            which,
             {
                 "user_id": account.user_id,
                 "conversation_id": begun.conversation_id,
@@ -300,7 +316,6 @@ def _write_begun(
                 "lease_until": now + LEASE,
                 "user_message_id": begun.user_message_id,
                 "message": begun.message,
-                "new_message": begun.new_message,
                 "edited_from": begun.edited_from,
                 "elsewhere_until": now + quiet_elsewhere,
                 **session_end(begun, now + quiet, "quiet"),

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from common import entitlements
 from common.conversations import LEASE, BegunTurn, FinishedTurn, LeaseLost, session_end
-from common.db import set_user, statement
+from common.db import ask, set_user, statement
 from common.entitlements import Ended
 from common.events import Event
 from common.text import to_json
@@ -60,10 +60,6 @@ def _finish(also: str = "") -> sa.TextualSelect:
     settled as ({entitlements.SETTLE_IF_HELD}),
     covered as ({entitlements.COVERED}),
     counted as ({entitlements.COUNT_IF_SETTLED}),
-    conversation as (
-        update conversations c set version = c.version + 1 from held
-        where c.id = held.conversation_id and c.user_id = :user_id
-        returning c.version),
     session as (
         update sessions s set last_activity_at = :now,
             ended_at = case when :ends then cast(:now as timestamptz) end,
@@ -75,8 +71,8 @@ def _finish(also: str = "") -> sa.TextualSelect:
         insert into messages (id, user_id, conversation_id, session_id, turn_id, role, text, status, position, details,
                               created_at)
         select :message_id, :user_id, held.conversation_id, held.session_id, :turn_id, 'assistant', :text, :status,
-               conversation.version, cast(:details as jsonb), :now
-        from held, conversation where :answered),
+               cast(:position as bigint), cast(:details as jsonb), :now
+        from held where :answered),
     results as (
         insert into outbox_events (id, user_id, conversation_id, type, payload, deliver_after, created_at)
         select :event_id, :user_id, held.conversation_id, 'tool-results', cast(:results as jsonb), :now, :now
@@ -119,7 +115,8 @@ def finish_turn(
     # A turn that failed will be sent again, and then ends the session.
     ends = begun.end_session and finished.status != "failed"
     due, trigger = (now, "client") if ends else (now + quiet, "quiet")
-    row = connection.execute(
+    (row,) = ask(
+        connection,
         _FINISH_AGAIN if begun.again else _FINISH,
         {
             "status": finished.status,
@@ -133,6 +130,7 @@ def finish_turn(
             "lease": begun.lease,
             "user_message_id": begun.user_message_id,
             "message_id": begun.assistant_message_id,
+            "position": begun.version + 2,
             "text": finished.text,
             "details": to_json(finished.details),
             # A turn that failed before it said or fetched anything leaves no empty answer behind.
@@ -145,7 +143,7 @@ def finish_turn(
             **entitlements.counting(begun.account, entitlements.given_back(settled)),
             "now": now,
         },
-    ).one()
+    )
     if row.held != 1:
         if _was_committed(connection, begun, now):
             return None

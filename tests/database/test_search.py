@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection
 
 from common.config import Settings
-from common.db import user_transaction
+from common.db import heard, user_transaction
 from common.errors import ConfigError
 from common.knowledge import ingest, lexical
 from common.knowledge.embeddings import Kind
@@ -204,6 +204,34 @@ def test_context_helps_to_find_but_is_not_returned(brain: Brain) -> None:
     assert texts(brain.search("zeppelin", meaning=False)) == ["tea"]
 
 
+def test_a_word_weighs_the_same_as_it_is_searched_as_in_the_lists_of_the_heaviest(brain: Brain) -> None:
+    odd = "example.com/a'b?x='1'&y=2"
+    for content in (f"tea {odd} tea", "a foo-bar at 1.5e-3", "tea tea tea tea"):
+        entry = brain.article(content, title="tea time")
+        brain.database.run(
+            "update brain_entries set context = :context where id = :id", id=entry, context=f"tea {odd}"
+        )
+    brain.ready()
+    alone, found = lexical.ALONE, lexical.times("e", "alone")
+    rows = brain.database.rows(f"""
+        select lexeme, listed, idf * {lexical.weight("e", found)} as counted, {found} as times
+        from (select *, {alone} as alone, unnest(best) as id, unnest(words) as listed from brain_terms) as t
+        join brain_entries as e using (id)
+    """)
+    assert {odd, "foo-bar", "1.5e-3"} <= {row.lexeme for row in rows}
+    assert [row.counted for row in rows] == pytest.approx([row.listed for row in rows], rel=1e-5)
+    assert max(row.times for row in rows if row.lexeme == "tea") == pytest.approx(1 + 4 + lexical.CONTEXT)
+
+
+@pytest.mark.parametrize("collection", ["knowledge", "memory"])
+def test_a_word_of_any_characters_is_found(brain: Brain, collection: str) -> None:
+    wanted = "see example.com/a'b?x='1'&y=2 now"
+    for content in (wanted, "see example.com now"):
+        brain.article(content) if collection == "knowledge" else brain.memory(content)
+    brain.ready()
+    assert texts(brain.search("example.com/a'b?x='1'&y=2", meaning=False, collection=collection))[0] == wanted
+
+
 def test_of_a_document_only_the_best_chunk_stays(brain: Brain) -> None:
     brain.article("price and mail", document="guide")
     brain.article("price price of a zeppelin", document="guide")
@@ -317,14 +345,24 @@ def test_with_no_user_set_there_is_no_memory_but_the_knowledge_base(brain: Brain
     assert (texts(found.memory), texts(found.knowledge)) == ([], ["price of all"])
 
 
+@contextmanager
+def searches(statements: list[str]) -> Iterator[None]:
+    """Note the statements that search."""
+
+    def note(_role: str, sql: str) -> None:
+        if "asked as materialized" in sql:
+            statements.append(sql)
+
+    with heard(note):
+        yield
+
+
 def test_a_turn_searches_memory_and_knowledge_by_one_statement(brain: Brain) -> None:
     brain.memory("cancel by mail")
     brain.article("cancel by price")
     brain.ready()
     statements: list[str] = []
-    engine = brain.database.engine("app")
-    with brain.connection() as connection:
-        event.listen(engine, "before_cursor_execute", lambda _c, _cur, sql, *_: statements.append(sql))
+    with brain.connection() as connection, searches(statements):
         found = search_for_turn(
             connection,
             user_id=brain.me.user_id,
@@ -344,22 +382,18 @@ def test_a_plan_for_any_values_uses_the_index_of_the_model(brain: Brain) -> None
     brain.ready()
     statements: list[str] = []
     with brain.connection() as connection:
-        event.listen(
-            connection.engine, "before_cursor_execute", lambda _c, _cur, sql, *_: statements.append(sql)
-        )
-        search_brain(
-            connection,
-            user_id=brain.me.user_id,
-            query="price",
-            query_embedding=MODEL.embed(["price"], kind="query")[0],
-            model=MODEL.name,
-            collection="articles",
-            attributes={"stage": "new"},
-        )
-        pieces = statements[0].split("%s")
-        numbered = "".join(f"{piece}${n}" for n, piece in enumerate(pieces[:-1], start=1)) + pieces[-1]
+        with searches(statements):
+            search_brain(
+                connection,
+                user_id=brain.me.user_id,
+                query="price",
+                query_embedding=MODEL.embed(["price"], kind="query")[0],
+                model=MODEL.name,
+                collection="articles",
+                attributes={"stage": "new"},
+            )
         connection.exec_driver_sql("set local enable_seqscan = off")
-        plan = connection.exec_driver_sql(f"explain (generic_plan) {numbered}").scalars().all()
+        plan = connection.exec_driver_sql(f"explain (generic_plan) {statements[0]}").scalars().all()
     assert any("ix_brain_entries_embedding_" in line for line in plan), "\n".join(plan)
 
 
@@ -372,18 +406,16 @@ def test_a_filter_that_leaves_little_finds_it_though_the_index_gives_up(brain: B
     with brain.connection() as connection:
         for setting in ("enable_seqscan = off", "enable_sort = off", "hnsw.max_scan_tuples = 1"):
             connection.exec_driver_sql(f"set local {setting}")
-        event.listen(
-            connection.engine, "before_cursor_execute", lambda _c, _cur, sql, *_: statements.append(sql)
-        )
-        found = search_brain(
-            connection,
-            user_id=brain.me.user_id,
-            query="price",
-            query_embedding=MODEL.embed(["price"], kind="query")[0],
-            model=MODEL.name,
-            collection="knowledge",
-            attributes={"stage": "rare"},
-        )
+        with searches(statements):
+            found = search_brain(
+                connection,
+                user_id=brain.me.user_id,
+                query="price",
+                query_embedding=MODEL.embed(["price"], kind="query")[0],
+                model=MODEL.name,
+                collection="knowledge",
+                attributes={"stage": "rare"},
+            )
     assert {candidate.entry_id for candidate in found.top} == rare
     assert len(statements) == 2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -521,22 +522,28 @@ def test_a_turn_whose_beginning_was_committed_unheard_goes_on(
 
 
 def test_nothing_a_customer_wrote_is_logged_when_a_connection_dies(
-    system: System, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    system: System,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Not even by a library that logs an error which quotes its statement's values."""
+    broken: list[str] = []
+    send = driver.Connection._extended
 
-    def break_once(_connection: Any, cursor: Any, *_rest: Any) -> None:
-        if whole.is_set():
-            whole.clear()
-            cursor._c._usock.shutdown(socket.SHUT_RDWR)
+    def break_once(connection: driver.Connection, statement: str, values: Sequence[Any]) -> Any:
+        if "My secret plan" in values and not broken:
+            broken.append(statement)
+            assert connection._usock is not None
+            connection._usock.shutdown(socket.SHUT_RDWR)
+        return send(connection, statement, values)
 
     system.chat("Hello")
-    whole = threading.Event()
-    whole.set()
-    sa.event.listen(db.engine("app"), "before_cursor_execute", break_once)
+    monkeypatch.setattr(driver.Connection, "_extended", break_once)
     assert system.chat("My secret plan", turn_id="secret-turn").json["status"] == "complete"
     logged = caplog.text + "".join(capfd.readouterr())
     assert "turns_total" in logged
+    assert len(broken) == 1
     for private in ("secret", system.owner.email, "parameters"):
         assert private not in logged
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from pg8000 import InterfaceError
 
 from common import conversations, db, driver
@@ -671,12 +670,12 @@ def test_a_hit_does_not_read_the_messages(system: System) -> None:
     conversation = system.chat("What do you think of me?").json["conversation_id"]
     loaded: list[str] = []
 
-    def record(_c: Any, _cursor: Any, statement: str, *_more: Any) -> None:
+    def record(_role: str, statement: str) -> None:
         if "as recall," in statement:
             loaded.append(statement)
 
-    sa.event.listen(db.engine("app"), "before_cursor_execute", record)
-    system.chat("And then?", conversation_id=conversation)
-    short_term._messages.drop(uuid.UUID(conversation))
-    system.chat("And then?", conversation_id=conversation)
+    with db.heard(record):
+        system.chat("And then?", conversation_id=conversation)
+        short_term._messages.drop(uuid.UUID(conversation))
+        system.chat("And then?", conversation_id=conversation)
     assert ["as history" in statement for statement in loaded] == [False, True]

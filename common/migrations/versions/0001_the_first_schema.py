@@ -556,13 +556,10 @@ def upgrade() -> None:
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
         sa.CheckConstraint("role in ('user', 'assistant')", name=op.f("ck_messages_role")),
         sa.ForeignKeyConstraint(
-            ["conversation_id"],
-            ["conversations.id"],
-            name=op.f("fk_messages_conversation_id_conversations"),
+            ["conversation_id", "session_id"],
+            ["sessions.conversation_id", "sessions.id"],
+            name=op.f("fk_messages_conversation_id_session_id_sessions"),
             ondelete="CASCADE",
-        ),
-        sa.ForeignKeyConstraint(
-            ["session_id"], ["sessions.id"], name=op.f("fk_messages_session_id_sessions"), ondelete="CASCADE"
         ),
         sa.ForeignKeyConstraint(
             ["turn_id"], ["turns.id"], name=op.f("fk_messages_turn_id_turns"), ondelete="SET NULL"
@@ -701,9 +698,9 @@ def upgrade() -> None:
     op.create_table(
         "brain_terms",
         sa.Column("lexeme", sa.Text(), nullable=False),
-        sa.Column("entries", sa.BigInteger(), nullable=False),
+        sa.Column("idf", sa.Double(), nullable=False),
         sa.Column("best", sa.ARRAY(sa.Uuid()), nullable=False),
-        sa.Column("weights", sa.ARRAY(sa.REAL()), nullable=False),
+        sa.Column("words", sa.ARRAY(sa.REAL()), nullable=False),
         sa.PrimaryKeyConstraint("lexeme", name=op.f("pk_brain_terms")),
     )
     op.create_table(
@@ -779,7 +776,10 @@ def upgrade() -> None:
         op.f("ix_message_tool_results_site_id"), "message_tool_results", ["site_id"], unique=False
     )
     op.create_index(
-        op.f("ix_message_tool_results_user_id"), "message_tool_results", ["user_id"], unique=False
+        op.f("ix_message_tool_results_user_id_conversation_id_created_at"),
+        "message_tool_results",
+        ["user_id", "conversation_id", "created_at"],
+        unique=False,
     )
     op.create_table(
         "retrieval_events",
