@@ -33,7 +33,7 @@ from common.knowledge.search import vector_text
 from common.llm import call as llm
 from common.llm.types import Stop, TextDelta, ToolCall, Usage
 from common.memory import short_term
-from common.memory.snapshots import persist_snapshots
+from common.memory.snapshots import MAX_PER_CONVERSATION, persist_snapshots
 from common.text import canonical_hash
 from common.tools import registry
 from common.tools.types import ToolOutput
@@ -137,8 +137,7 @@ class Ours:
                 [("user", one.question, str(uuid.uuid4())), ("assistant", one.answer, answer_id)], start=1
             ):
                 messages.append({"id": id, "role": role, "text": text, "position": 2 * n + offset})
-            if one.tool:
-                results.append({"message_id": answer_id, "hash": canonical_hash(n), "position": n})
+            results.append({"message_id": answer_id, "hash": canonical_hash(n), "position": n})
         with self._superuser.begin() as connection:
             for statement in _CONVERSATION:
                 connection.execute(
@@ -151,7 +150,7 @@ class Ours:
                         "version": 2 * turns,
                         "now": now,
                         "messages": json.dumps(messages),
-                        "results": json.dumps(results),
+                        "results": json.dumps(results[-MAX_PER_CONVERSATION:]),
                         "tool": script.TOOL,
                         "input": json.dumps(script.ARGUMENTS),
                         "output": json.dumps(script.tool_result()),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DIMENSIONS = 384
-MEMORIES, SUMMARIES, TOOL_TURNS = 15, 3, 3
+MEMORIES, SUMMARIES = 15, 3
 RECALLED = 5
 WORDS_IN_A_MESSAGE = 60
 # Words as a language has them, a few often and most seldom: those of this repository's own texts.
@@ -31,11 +31,10 @@ SKILL_ASKED = "Which plans do we have?"
 
 @dataclass(frozen=True)
 class Turn:
-    """What is said in one turn, and whether a tool was asked."""
+    """What is said in one turn, which asks a tool as every turn does."""
 
     question: str
     answer: str
-    tool: bool
 
 
 @functools.cache
@@ -52,10 +51,8 @@ def vector(seed: int) -> list[float]:
 
 
 def earlier(turns: int) -> list[Turn]:
-    """The conversation before: the last ones but one asked a tool."""
-    return [
-        Turn(words(2 * n), words(2 * n + 1), turns - 2 - TOOL_TURNS <= n < turns - 2) for n in range(turns)
-    ]
+    """The conversation before, of turns like the measured one."""
+    return [Turn(words(2 * n), words(2 * n + 1)) for n in range(turns)]
 
 
 def question(number: int) -> str:

@@ -70,7 +70,6 @@ def beside(place: Stage, floor: Floor, ours: Ours, turns: int, rounds: int) -> d
     """The floor's turns and ours, by turns, in a conversation of this length."""
     floor.prepare(turns)
     ours.prepare(turns)
-    place.settle()
     kinds: dict[str, Callable[[int], object]] = {
         "floor": floor.turn,
         "Advisor": ours.turn,
@@ -78,6 +77,8 @@ def beside(place: Stage, floor: Floor, ours: Ours, turns: int, rounds: int) -> d
         "skill": ours.skill_turn,
     }
     _play(kinds, ours, WARM_UP)
+    place.settle()
+    _play(kinds, ours, 2)  # all is planned anew
     found = {kind: Times() for kind in kinds}
     for _ in range(rounds):
         for kind, pairs in _play(kinds, ours, TURNS).items():

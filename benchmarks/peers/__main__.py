@@ -177,10 +177,13 @@ def measure(place: Stage, venvs: Path, lengths: tuple[int, ...], rounds: int, tu
                     for process in running.values():
                         process.prepare(length)
                 if number == 0:
+                    for process in running.values():
+                        process.play(WARM_UP, 0)
+                        process.rest()
                     for database in sorted({kind.database for kind in KINDS}):
                         place.settle(database)
                 for name in order.sample(sorted(running), len(running)):
-                    running[name].play(WARM_UP if number == 0 else 1, 0)
+                    running[name].play(1, 0)
                     running[name].rest()
                     cpu, wal = place.server_cpu(), place.wal_bytes()
                     played = running[name].play(turns, WARM_UP + number * turns)

@@ -73,7 +73,7 @@ class Adk:
             app_name=APP, user_id=self._user, session_id=self._session
         )
         for n, turn in enumerate(script.earlier(turns)):
-            for event in _events(turn.question, turn.answer, n, turn.tool):
+            for event in _events(turn.question, turn.answer, n):
                 await self._service.append_event(session, event)
 
     def turn(self, number: int) -> None:
@@ -88,29 +88,22 @@ class Adk:
             asked = {"user": self._user, "embedding": self._embedding}
             assert len((await connection.execute(_MEMORIES, asked)).all()) == script.RECALLED
             assert len((await connection.execute(_SUMMARIES, {"user": self._user})).all()) == script.SUMMARIES
-        for event in _events(script.question(number), script.answer(number), number, tool=True):
+        for event in _events(script.question(number), script.answer(number), number):
             await self._service.append_event(session, event)
 
 
-def _events(question: str, answer: str, number: int, tool: bool) -> list[Event]:
-    said = [types.Part(text=answer)]
-    events = [Event(author="user", content=types.Content(role="user", parts=[types.Part(text=question)]))]
-    if tool:
-        said.append(
-            types.Part(
-                function_call=types.FunctionCall(id=f"call-{number}", name=script.TOOL, args=script.ARGUMENTS)
-            )
-        )
-    events.append(Event(author="advisor", content=types.Content(role="model", parts=said)))
-    if tool:
-        result = types.FunctionResponse(id=f"call-{number}", name=script.TOOL, response=script.tool_result())
-        events.append(
-            Event(
-                author="advisor",
-                content=types.Content(role="user", parts=[types.Part(function_response=result)]),
-            )
-        )
-    return events
+def _events(question: str, answer: str, number: int) -> list[Event]:
+    call = types.FunctionCall(id=f"call-{number}", name=script.TOOL, args=script.ARGUMENTS)
+    result = types.FunctionResponse(id=f"call-{number}", name=script.TOOL, response=script.tool_result())
+    said = [types.Part(text=answer), types.Part(function_call=call)]
+    return [
+        Event(author="user", content=types.Content(role="user", parts=[types.Part(text=question)])),
+        Event(author="advisor", content=types.Content(role="model", parts=said)),
+        Event(
+            author="advisor",
+            content=types.Content(role="user", parts=[types.Part(function_response=result)]),
+        ),
+    ]
 
 
 if __name__ == "__main__":

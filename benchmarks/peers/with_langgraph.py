@@ -62,7 +62,7 @@ class LangGraph:
         self._thread = {"configurable": {"thread_id": str(uuid.uuid4())}}
         said: list[AnyMessage] = []
         for turn in script.earlier(turns):
-            said += [HumanMessage(turn.question), *_answer(turn.answer, turn.tool)]
+            said += [HumanMessage(turn.question), *_answer(turn.answer)]
         self._graph.update_state(self._thread, {"messages": said}, as_node="advisor")
 
     def turn(self, number: int) -> None:
@@ -72,7 +72,7 @@ class LangGraph:
 
     def _advisor(self, state: MessagesState, runtime: Runtime) -> dict[str, Any]:
         self._recall(state, runtime)
-        return {"messages": _answer(script.answer(self._number), tool=True)}
+        return {"messages": _answer(script.answer(self._number))}
 
     def _model(self, state: MessagesState, runtime: Runtime) -> dict[str, Any]:
         if isinstance(state["messages"][-1], ToolMessage):
@@ -90,9 +90,7 @@ class LangGraph:
         assert len(store.search(("summaries", self._user), limit=script.SUMMARIES)) == script.SUMMARIES
 
 
-def _answer(text: str, tool: bool) -> list[AnyMessage]:
-    if not tool:
-        return [AIMessage(text)]
+def _answer(text: str) -> list[AnyMessage]:
     asked = _call(text)
     return [asked, ToolMessage(json.dumps(script.tool_result()), tool_call_id=asked.tool_calls[0]["id"])]
 

@@ -64,8 +64,8 @@ class Mem0:
 
     def prepare(self, turns: int) -> None:
         self._run = str(uuid.uuid4())
-        for n, turn in enumerate(script.earlier(turns)):
-            self._say(turn.question, turn.answer, n, turn.tool)
+        for turn in script.earlier(turns):
+            self._say(turn.question, turn.answer)
 
     def turn(self, number: int) -> None:
         mine = {"user_id": self._user}
@@ -79,14 +79,13 @@ class Mem0:
         assert self._memory.get_all(filters={**mine, "run_id": self._run}, top_k=40)["results"]
         summaries = self._memory.get_all(filters={**mine, "agent_id": "summaries"}, top_k=script.SUMMARIES)
         assert len(summaries["results"]) == script.SUMMARIES
-        self._say(script.question(number), script.answer(number), number, tool=True)
+        self._say(script.question(number), script.answer(number))
 
-    def _say(self, question: str, answer: str, number: int, tool: bool) -> None:
+    def _say(self, question: str, answer: str) -> None:
         said = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
         self._memory.add(said, user_id=self._user, run_id=self._run, infer=False)
-        if tool:
-            result = {"role": "assistant", "content": json.dumps(script.tool_result()), "name": script.TOOL}
-            self._memory.add([result], user_id=self._user, run_id=self._run, infer=False)
+        result = {"role": "assistant", "content": json.dumps(script.tool_result()), "name": script.TOOL}
+        self._memory.add([result], user_id=self._user, run_id=self._run, infer=False)
 
 
 if __name__ == "__main__":
