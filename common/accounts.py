@@ -20,6 +20,8 @@ from common.erasure_ledger import ledger
 from common.errors import Forbidden, Unauthenticated
 
 FOREIGN_KEY = "23503"
+NOT_AS_EXPECTED = "MI002"
+"""What the server's `not_as_expected` raises."""
 
 Tier = Literal["free", "pro"]
 T = TypeVar("T")
@@ -36,15 +38,23 @@ class Account(NamedTuple):
 
 # The policy shows a user to whoever proves this identity; setting app.user_id and counting the request in the same statement saves
 # two round trips.
-_ENTER = statement(
-    "id tenant_id email tier requests",
-    f"""
+_FIND_AND_COUNT = f"""
     with found as materialized (
         select u.id, u.tenant_id, u.email, t.tier, set_config('app.user_id', cast(u.id as text), true)
         from users u join tenants t on t.id = u.tenant_id
         where u.issuer = :issuer and u.subject = :subject),
     counted as ({rate_limit.COUNT})
-    select id, tenant_id, email, tier, requests from found, counted
+"""
+_ENTER = statement(
+    "id tenant_id email tier requests",
+    f"{_FIND_AND_COUNT} select id, tenant_id, email, tier, requests from found, counted",
+)
+_ENTER_AS = statement(
+    "admitted",
+    f"""{_FIND_AND_COUNT}
+    select case when (id, tenant_id, email, tier) = (cast(:id as uuid), cast(:tenant_id as uuid), :email, :tier) and requests <= :most
+                then true else not_as_expected() end as admitted
+    from found, counted
 """,
 )
 
@@ -68,8 +78,8 @@ def enter(
     return _admitted(found, config, now)
 
 
-# The user that an identity was when this process last met it. A guess, and never more: see `enter_asking`.
-_met: dict[tuple[str, str], uuid.UUID] = {}
+# The account of an identity when this process last met it. A guess, and never more: see `enter_asking` and `enter_as`.
+_met: dict[tuple[str, str], Account] = {}
 _MOST_MET = 10_000
 
 
@@ -94,28 +104,48 @@ def enter_asking(
     met = _met.get(key)
     if met is None:
         account = enter(connection, identity, config, now, requests=requests)
-        _meet(key, account.user_id)
+        _meet(key, account)
         return account, ask(account.user_id)
     _refuse_erased(identity, config)
     found = ask_with_next(connection, _ENTER, _asked(identity, now, requests))
     with _erased_meanwhile():
-        asked = ask(met)
+        asked = ask(met.user_id)
     row = found()
     if row is None:
         _met.pop(key, None)
         account = enter(connection, identity, config, now, requests=requests)
         return account, ask(account.user_id)
     account = _admitted(row, config, now)
-    if account.user_id == met:
-        return account, asked
-    _meet(key, account.user_id)
-    return account, ask(account.user_id)
+    _meet(key, account)
+    return account, asked if account.user_id == met.user_id else ask(account.user_id)
 
 
-def _meet(key: tuple[str, str], user_id: uuid.UUID) -> None:
+def met(identity: Identity) -> Account | None:
+    """The account that `identity` was when this process last met it: what `enter_as` may be tried with."""
+    return _met.get((identity.issuer, identity.subject))
+
+
+def enter_as(
+    connection: Connection,
+    account: Account,
+    identity: Identity,
+    config: Settings,
+    now: datetime,
+    *,
+    local: Mapping[str, str],
+) -> None:
+    """As `enter`, in the round trip of the next statement, which fails (NOT_AS_EXPECTED) where the identity's account is not exactly
+    `account`, or has no request left in this minute. Where there is none, that statement sees no user's rows. Raises Unauthenticated."""
+    _refuse_erased(identity, config)
+    set_local(connection, {**_claims(identity), **local})
+    expected = {**account._asdict(), "id": account.user_id, "most": config.requests_per_minute}
+    ask_with_next(connection, _ENTER_AS, {**_asked(identity, now, 1), **expected})
+
+
+def _meet(key: tuple[str, str], account: Account) -> None:
     if len(_met) >= _MOST_MET:
         _met.clear()
-    _met[key] = user_id
+    _met[key] = account
 
 
 def count_refused(identity: Identity, config: Settings, now: datetime) -> None:

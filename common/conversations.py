@@ -154,13 +154,19 @@ HISTORY = f"""
 def to_messages(rows: Sequence[dict[str, Any]], timezone: str) -> tuple[Message, ...]:
     """The history as a model gets it: text only, each message with its day in the site's zone, roles alternating, starting with the
     customer. What was said in a row by one side (an answer that failed leaves a gap) is joined."""
-    zone = ZoneInfo(timezone)
     joined: list[Message] = []
     for row in rows:
-        day = datetime.fromisoformat(row["created_at"]).astimezone(zone).date()
-        text = f"[{day}] {row['text']}"
+        text = f"[{_day(row, timezone)}] {row['text']}"
         if joined and joined[-1].role == row["role"]:
             joined[-1] = Message(row["role"], f"{joined[-1].text}\n\n{text}")
         elif joined or row["role"] == "user":
             joined.append(Message(row["role"], text))
     return tuple(joined)
+
+
+def _day(row: dict[str, Any], timezone: str) -> str:
+    """The day of a message in `timezone`, reckoned once for as long as this process keeps its row."""
+    kept = f"day in {timezone}"
+    if kept not in row:
+        row[kept] = str(datetime.fromisoformat(row["created_at"]).astimezone(ZoneInfo(timezone)).date())
+    return str(row[kept])

@@ -27,11 +27,17 @@ WAITING = 100
 the first ones, each would wait for the other."""
 
 _UNANSWERED = ("SAVEPOINT ", "RELEASE SAVEPOINT ")
-_ENDS = (core.COMMAND_COMPLETE, core.EMPTY_QUERY_RESPONSE)  # of the answer to a statement
+_READY = core.READY_FOR_QUERY[0]
+_ENDS = (core.COMMAND_COMPLETE[0], core.EMPTY_QUERY_RESPONSE[0])  # of the answer to a statement
+_NOTHING = (core.PARSE_COMPLETE[0], core.BIND_COMPLETE[0])  # that need be done about them
 # Where pg8000 has a word of its own: the server does not refuse the commit of a transaction that has failed, it rolls back.
 _ROLLED_BACK = {"C": "25P02", "M": "the transaction had failed and was rolled back"}
 _NONE = b"\0\0"  # of the types, formats and result formats that may be listed: all is text
 _NULL = b"\xff\xff\xff\xff"
+
+
+class Binary(bytes):
+    """A parameter as the server's binary input reads its type."""
 
 
 def adopt(made: Any) -> Connection:
@@ -41,6 +47,7 @@ def adopt(made: Any) -> Connection:
     made.register_in_adapter(converters.TIMESTAMPTZ, _moment)
     made.prepared, made.waiting, made.stale, made.names = OrderedDict(), [], [], itertools.count()
     made.received, made.at, made.last, made.failed = bytearray(), 0, False, None
+    made.handlers = {code[0]: handler for code, handler in made.message_types.items()}
     return made  # type: ignore[no-any-return]
 
 
@@ -95,6 +102,7 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
     names: Iterator[int]
     received: bytearray
     at: int
+    handlers: dict[int, Callable[[bytes, Any], None]]
     last: bool
     failed: BaseException | None
     """What a cursor's statement raises instead of being sent."""
@@ -200,10 +208,9 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
 
     def _end(self) -> int:
         """Where the next message ends in what was received; 0 while it has not come whole."""
-        start = self.at
-        if len(self.received) - start < 5:
+        if len(self.received) - self.at < 5:
             return 0
-        end = start + 1 + int.from_bytes(self.received[start + 1 : start + 5])
+        end: int = self.at + 1 + core.i_unpack(self.received, self.at + 1)[0]
         return end if end <= len(self.received) else 0
 
     def _receive(self) -> None:
@@ -232,22 +239,37 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
         return _Request(parse + _run(name, bound), core.Context(statement), name)
 
     def _bound(self, values: Sequence[Any]) -> bytes:
-        """The values as Bind has them, each after its length. One that stands in several places is written once."""
-        written: dict[int, bytes] = {id(None): _NULL}
-        parts = [len(values).to_bytes(2)]
+        """The formats and the values as Bind has them, each value after its length. All are text but what is `Binary`."""
+        count = len(values).to_bytes(2)
+        parts, formats = [count], _NONE
         for value in values:
-            part = written.get(id(value))
-            if part is None:
-                known = self.py_types.get(type(value))
+            if value is None:
+                parts.append(_NULL)
+                continue
+            kind = type(value)
+            if kind is str:
+                coded = value.encode()
+            elif kind is Binary:
+                coded = value
+                if formats is _NONE:
+                    formats = count + b"".join((type(one) is Binary).to_bytes(2) for one in values)
+            else:
+                known = self.py_types.get(kind)
                 text = known(value) if known else core.make_params(self.py_types, (value,))[0]
-                coded: bytes = text.encode()
-                part = written[id(value)] = len(coded).to_bytes(4) + coded
-            parts.append(part)
-        return b"".join(parts)
+                coded = text.encode()
+            parts.append(len(coded).to_bytes(4))
+            parts.append(coded)
+        return formats + b"".join(parts)
 
     def _exchange(self, request: _Request) -> Any:
         """The answer to `request`, after what waited for it. Raises the first error of any of them, when all answers are read."""
-        requests = [*self.waiting, request, *([_control("commit")] if self.last else [])]
+        requests = [*self.waiting, request]
+        if self.last and requests[0].begins:
+            del requests[
+                0
+            ]  # what goes together is one transaction to the server, begun and committed without being told
+        elif self.last:
+            requests.append(_control("commit"))
         self.waiting, self.last = [], False
         opened = self._usock
         if opened is None:
@@ -282,16 +304,17 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
 
     def _read(self, contexts: Sequence[Any]) -> int:
         """Read up to the next ReadyForQuery, the answer to each statement into its context; returns how many were answered."""
-        answered, kind = 0, b""
-        while kind != core.READY_FOR_QUERY:
-            end = self._end()
+        answered, kind, last = 0, 0, len(contexts) - 1
+        while kind != _READY:
+            start, end = self.at, self._end()
             if not end:
                 self._receive()
                 continue
-            message, self.at = bytes(self.received[self.at : end]), end
-            kind = message[:1]
-            self.message_types[kind](message[5:], contexts[min(answered, len(contexts) - 1)])
-            answered += kind in _ENDS
+            self.at = end
+            kind = self.received[start]
+            if kind not in _NOTHING:
+                self.handlers[kind](bytes(self.received[start + 5 : end]), contexts[min(answered, last)])
+                answered += kind in _ENDS
         return answered
 
     def _keep(self, request: _Request) -> None:
@@ -330,13 +353,17 @@ def _simple(statement: str) -> _Request:
 
 def _control(statement: str, *, begins: bool = False) -> _Request:
     """A statement that begins, ends or marks a transaction: not worth keeping on the server, which parses it in no time."""
-    parse = _message(core.PARSE, b"\0" + statement.encode() + b"\0" + _NONE)
-    return _Request(parse + _run(b"\0", _NONE), core.Context(statement), begins=begins)
+    return _Request(_parsed_and_run(statement), core.Context(statement), begins=begins)
+
+
+@functools.lru_cache(100)
+def _parsed_and_run(statement: str) -> bytes:
+    return _message(core.PARSE, b"\0" + statement.encode() + b"\0" + _NONE) + _run(b"\0", _NONE + _NONE)
 
 
 def _run(name: bytes, bound: bytes) -> bytes:
     execute: bytes = core.EXECUTE_MSG
-    return _message(core.BIND, b"\0" + name + _NONE + bound + _NONE) + execute
+    return _message(core.BIND, b"\0" + name + bound + _NONE) + execute
 
 
 def _sent(flight: Sequence[_Request]) -> list[bytes]:

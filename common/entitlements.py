@@ -133,13 +133,19 @@ _COUNT = """
 """
 COUNT = _COUNT.format(condition="true")
 
-RESERVE = """
+_RESERVE = """
     insert into usage_charges (id, user_id, tenant_id, turn_id, session_id, kind, provider, model, state, reserved_usd,
                                created_at, expires_at)
-    values (:charge_id, :user_id, :tenant_id, :turn_id, :charge_session, :charge_kind, :charge_provider, :charge_model,
-            'reserved', :charge_reserved, :charge_at, :charge_expires)
+    select :charge_id, :user_id, :tenant_id, :turn_id, :charge_session, :charge_kind, :charge_provider, :charge_model,
+           'reserved', :charge_reserved, :charge_at, :charge_expires
+    where {condition}
     returning id
 """
+RESERVE = _RESERVE.format(condition="true")
+
+# The parts of a turn's first statement, which writes if `beginning` has a row.
+COUNT_IF_BEGINNING = _COUNT.format(condition="exists (select from beginning)")
+RESERVE_IF_BEGINNING = _RESERVE.format(condition="exists (select from beginning)")
 
 _SETTLE = """
     update usage_charges
@@ -177,7 +183,7 @@ CHECK_COUNTED = """
 """
 _LIMIT_REACHED = "MI001"  # the code that `limit_reached` raises, with the counters that rose
 
-_RESERVE = sa.text(f"with counted as ({COUNT}), charged as ({RESERVE}) {CHECK_COUNTED}")
+_COUNT_AND_RESERVE = sa.text(f"with counted as ({COUNT}), charged as ({RESERVE}) {CHECK_COUNTED}")
 _SETTLE_AND_RESERVE = sa.text(
     f"""with settled as ({SETTLE}), covered as ({COVERED}), charged as ({RESERVE}), counted as ({COUNT}) {CHECK_COUNTED}"""
 )
@@ -311,7 +317,7 @@ def reserve(
         **counting(account, counts),
     }
     with within_limits(counts, now):
-        connection.execute(_RESERVE, asked)
+        connection.execute(_COUNT_AND_RESERVE, asked)
 
 
 def settle(
@@ -375,13 +381,28 @@ _SPENT_FOR = timedelta(minutes=1)
 
 def check_spend_stop(connection: Connection, config: Settings, now: datetime) -> None:
     """Raise Unavailable when the whole deployment has spent its day's limit, as of at most a minute ago."""
-    read_at, spent = _spent.get(connection.engine, (None, Decimal(0)))
-    if read_at is None or not timedelta(0) <= now - read_at < _SPENT_FOR:
+    spent = _known_spent(connection, now)
+    if spent is None:
         midnight = datetime.combine(day_of(now), datetime.min.time(), UTC)
         # A function of the owner's: no customer's role may read what others spent, only this one sum.
         spent = connection.scalar(
             sa.text("select spent_since(:midnight)"), {"midnight": midnight}
         ) or Decimal(0)
         _spent[connection.engine] = (now, spent)
-    if spent >= Decimal(str(config.daily_spend_stop_usd)):
+    if spent >= _spend_stop(config):
         raise Unavailable("The advisor has reached its daily limit of model cost. It answers again tomorrow.")
+
+
+def below_spend_stop(connection: Connection, config: Settings, now: datetime) -> bool:
+    """Whether `check_spend_stop` would pass without asking."""
+    spent = _known_spent(connection, now)
+    return spent is not None and spent < _spend_stop(config)
+
+
+def _known_spent(connection: Connection, now: datetime) -> Decimal | None:
+    read_at, spent = _spent.get(connection.engine, (None, None))
+    return spent if read_at is not None and timedelta(0) <= now - read_at < _SPENT_FOR else None
+
+
+def _spend_stop(config: Settings) -> Decimal:
+    return Decimal(str(config.daily_spend_stop_usd))

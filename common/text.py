@@ -93,8 +93,9 @@ def _sanitised(text: str) -> str:
 
 def _visible(text: str) -> str:
     """`text` in its composed form without what a reader does not see."""
-    clean = clean_text(unicodedata.normalize("NFC", text))
-    return clean if clean.isascii() else _INVISIBLE.sub("", clean)
+    if text.isascii():
+        return clean_text(text)
+    return _INVISIBLE.sub("", clean_text(unicodedata.normalize("NFC", text)))
 
 
 # Keys that say by their shape whose they are. High entropy alone is no sign: ids of messages, members and payments look like it too.

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from common import accounts, db, entitlements, events, log
+from common.accounts import Account
 from common.advisor import router, skills
 from common.advisor.answering import Answering, Clock, HandedOver, reserve_for
 from common.advisor.answers import answer_document, stored_answer
@@ -36,8 +37,9 @@ from common.memory.remembering import StagedChange, prepare_changes, write_chang
 from common.text import clean_json
 from common.tools.run import Executed
 from common.tools.types import Remembering
-from common.turns.begin import begin_turn, begun_unheard, read_standing
+from common.turns.begin import Begun, Tries, begin_turn, begun_unheard, read_standing
 from common.turns.finish import finish_turn
+from common.turns.usual import begin_as_usual, keep_latest
 from common.warehouse.schemas import STREAM_TOPIC
 
 ADVISOR_TOOLS = ("query_kpi_trend", "query_site_data", "recall_prior_tool_result", "update_customer_brain")
@@ -60,25 +62,43 @@ class ModelInterrupted(ModelUnavailable):
     type = "model-interrupted"
 
 
-def begin(
-    identity: Identity, request: TurnRequest, *, config: Settings, now: datetime
-) -> tuple[BegunTurn, Charge] | Replay:
+def begin(identity: Identity, request: TurnRequest, *, config: Settings, now: datetime) -> Begun | Replay:
     """Commit the customer's message and a reservation: for the calls of a usual turn, or where the entitlement has no room for them, for
     the first. Raises the errors of `begin_turn`, and Unavailable once the deployment has spent its daily limit."""
+    tries: Tries = {}
+    begun = begin_as_usual(
+        identity,
+        request,
+        lambda account: _charge(account, USUAL_CALLS, config, now),
+        tries,
+        config=config,
+        now=now,
+        quiet=timedelta(minutes=config.quiet_minutes),
+    ) or _begin_any(identity, request, tries, config, now)
+    if not isinstance(begun, Replay):
+        keep_latest(begun[0], request)
+    return begun
+
+
+def _begin_any(
+    identity: Identity, request: TurnRequest, tries: Tries, config: Settings, now: datetime
+) -> Begun | Replay:
     try:
-        return _begin(identity, request, USUAL_CALLS, config, now)
+        return _begin(identity, request, USUAL_CALLS, tries, config, now)
     except LimitReached as exc:
         if exc.extra.get("limit") != "cost_usd":
             raise
-    return _begin(identity, request, 1, config, now)
+    return _begin(identity, request, 1, {}, config, now)
+
+
+def _charge(account: Account, calls: int, config: Settings, now: datetime) -> Charge:
+    return reserve_for("chat", account, config, prompt_tokens=MAX_PROMPT_TOKENS, now=now).covering(calls)
 
 
 def _begin(
-    identity: Identity, request: TurnRequest, calls: int, config: Settings, now: datetime
-) -> tuple[BegunTurn, Charge] | Replay:
-    tries: list[tuple[BegunTurn, Charge]] = []
-
-    def work() -> tuple[BegunTurn, Charge] | Replay:
+    identity: Identity, request: TurnRequest, calls: int, tries: Tries, config: Settings, now: datetime
+) -> Begun | Replay:
+    def work() -> Begun | Replay:
         with db.transaction("app") as connection:
             account, standing = accounts.enter_asking(
                 connection,
@@ -89,18 +109,15 @@ def _begin(
                 local=db.ONE_PLAN,
                 requests=0 if tries else 1,  # one that was committed unheard has counted it
             )
-            if earlier := begun_unheard(standing, tries):
+            if earlier := begun_unheard(account, request, standing, tries, now):
                 return earlier
             entitlements.check_spend_stop(connection, config, now)
-            charge = reserve_for("chat", account, config, prompt_tokens=MAX_PROMPT_TOKENS, now=now).covering(
-                calls
-            )
             return begin_turn(
                 connection,
                 account,
                 request,
                 standing,
-                charge,
+                _charge(account, calls, config, now),
                 tries,
                 now=now,
                 quiet=timedelta(minutes=config.quiet_minutes),

@@ -1,13 +1,14 @@
 """Finding entries of the brain: a user's MEMORY and the knowledge base, by meaning and by words, in one statement.
 
-SQL gathers what either way finds, with both scores; Python fuses them, drops further chunks of the same document and ranks. A user's own
-entries are compared one by one, through the index on `user_id`: an approximate index would lose a small user's rows among the others'.
-Only the knowledge base has one (HNSW, partial, on a cast; `reembed` makes it).
+SQL gathers what either way finds and fuses both scores; Python adds the customer's profile, ranks, and drops further chunks of the same
+document. A user's own entries are compared one by one, through the index on `user_id`: an approximate index would lose a small user's rows
+among the others'. Only the knowledge base has one (HNSW, partial, on a cast; `reembed` makes it).
 """
 
 from __future__ import annotations
 
 import functools
+import struct
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from common.db import ask, statement
+from common.db import ask, binary, statement
 from common.errors import ConfigError
 from common.knowledge.lexical import ALONE, ENTRIES_WITH, times, weight
 from common.text import clean_text, to_json
@@ -98,9 +99,9 @@ def search_brain(
     `profile` lifts entries whose attributes match the customer's, `attributes` leaves only those that match. Raises MixedModels where
     what would be searched was embedded by another model.
     """
-    asked = _Asked(user_id, query, query_embedding, model, collection, limit, profile, attributes)
+    asked = _Asked(user_id, query, query_embedding, model, collection, limit, profile, attributes, trace)
     part = "memory" if collection == "memory" else "knowledge"
-    return _ranked(_run(connection, asked, part)[f"{part}_found"] or [], asked, trace=trace)
+    return _ranked(_run(connection, asked, part)[f"{part}_found"] or [], asked)
 
 
 def search_for_turn(
@@ -115,13 +116,12 @@ def search_for_turn(
     beside: Beside = Beside(),
 ) -> TurnSearch:
     """What `search_brain` finds in MEMORY and, with the trace, in the knowledge base, by one statement. Raises MixedModels."""
-    asked = _Asked(user_id, query, query_embedding, model, "knowledge", limit, profile, None)
+    asked = _Asked(user_id, query, query_embedding, model, "knowledge", limit, profile, None, True)
     row = _run(connection, asked, "memory", "knowledge", beside=beside)
     memory, knowledge = row["memory_found"] or [], row["knowledge_found"] or []
-    of_memory = asked._replace(collection="memory")
     return TurnSearch(
-        _ranked(memory, of_memory, trace=False),
-        _ranked(knowledge, asked, trace=True),
+        _ranked(memory, asked._replace(collection="memory", trace=False)),
+        _ranked(knowledge, asked),
         {name: row[name] for name, _ in beside.columns},
     )
 
@@ -136,7 +136,7 @@ def nearest_memory(
             " where user_id = :user_id and collection = 'memory' and embedding_model = :model"
             " order by score desc limit 1"
         ),
-        {"user_id": user_id, "embedding": vector_text(embedding), "model": model},
+        {"user_id": user_id, "embedding": _vector(embedding), "model": model},
     ).first()
     return (row.id, float(row.score)) if row else None
 
@@ -148,7 +148,13 @@ def literal(text: str) -> str:
 
 def vector_text(vector: Sequence[float]) -> str:
     """`vector` as pgvector reads it."""
-    return f"[{','.join(['%.7g'] * len(vector)) % tuple(vector)}]"  # in one go: a turn's query is hundreds of numbers
+    return f"[{','.join(['%.7g'] * len(vector)) % tuple(vector)}]"
+
+
+def _vector(vector: Sequence[float]) -> bytes:
+    """`vector` as a parameter: as pgvector reads it in binary. A turn's query is hundreds of numbers, which take a while to write as text,
+    and to read."""
+    return binary(struct.pack(f">hh{len(vector)}f", len(vector), 0, *vector))
 
 
 class _Asked(NamedTuple):
@@ -160,10 +166,17 @@ class _Asked(NamedTuple):
     limit: int
     profile: Mapping[str, str] | None
     attributes: Mapping[str, str] | None
+    trace: bool
 
     @property
     def fetch(self) -> int:
+        """How many entries of the knowledge base each way is to find."""
         return self.limit * (OVER_FETCH_WITH_PROFILE if self.profile else OVER_FETCH)
+
+    @property
+    def most(self) -> int:
+        """How many of MEMORY are wanted. They come in their order: more than are shown only for a trace, or for the profile to lift."""
+        return self.fetch if self.profile or (self.trace and self.collection == "memory") else self.limit
 
 
 # The settings of the scan are made in the statement itself, by the sub-select that the scan waits for: no round trip of their own.
@@ -176,7 +189,11 @@ terms as materialized (
     select lexeme, {ALONE} as alone from unnest(to_tsvector('english', cast(:query as text)))
 )"""
 
-_SHOWN = "id as entry_id, document, title, url, content, attributes, created_at, updated_at, score, words"
+_SHOWN = "id as entry_id, document, title, url, content, attributes, created_at, updated_at, score"
+# Each score as a share of the best. Not ranks or ranges: those would depend on which others were found.
+_FUSED = f"""
+    {WORDS} * coalesce(words / nullif(max(words) over (), 0), 0)
+    + {1 - WORDS} * coalesce(greatest(score, 0) / nullif(max(greatest(score, 0)) over (), 0), 0) as fused"""
 _SIMILARITY = "case when embedding_model = :model then 1 - (embedding <=> (select embedding from asked)) end"
 _SCORE = f"{_SIMILARITY} as score"
 
@@ -193,15 +210,10 @@ my_words as (
     select id, sum(weight * {ENTRIES_WITH.format(total="(select count(*) from mine)", entries="entries")}) as words
     from my_terms group by id
 ),
-my_places as (
-    select {_SHOWN}, row_number() over (order by words desc nulls last) as by_words,
-           row_number() over (order by score desc nulls last) as by_meaning
-    from mine left join my_words using (id)
-),
 my_found as (
-    select * from my_places
-    where words is not null and by_words <= :fetch or score is not null and by_meaning <= :fetch
-    order by entry_id
+    select {_SHOWN}, {_FUSED} from mine left join my_words using (id)
+    where words is not null or score is not null
+    order by fused desc, entry_id limit :most
 ),
 memory as (
     select (select json_agg(my_found) from my_found) as found,
@@ -222,7 +234,7 @@ candidates as (
     ) as either group by id
 ),
 known_found as (
-    select {shown} from (
+    select {shown}, {fused} from (
         select e.*, coalesce(similarity, {similarity}) as score,
                (select sum(idf * {weight}) from known) as words
         from candidates join brain_entries as e using (id) where e.tenant_id = 'global'
@@ -274,6 +286,7 @@ def _statement(
         else _NOTHING,
         fetch=fetch,
         shown=_SHOWN,
+        fused=_FUSED,
         similarity=_SIMILARITY,
         weight=weight("e", times("e", "alone")),
     )
@@ -304,9 +317,9 @@ def _run(connection: Connection, asked: _Asked, *parts: str, beside: Beside = Be
     values = {
         "user_id": asked.user_id,
         "query": clean_text(asked.query),
-        "embedding": None if asked.embedding is None else vector_text(asked.embedding),
+        "embedding": None if asked.embedding is None else _vector(asked.embedding),
         "model": asked.model,
-        "fetch": asked.fetch,
+        "most": asked.most,
         "attributes": to_json(dict(asked.attributes or {})),
         "collection": asked.collection,
         **beside.values,
@@ -327,27 +340,23 @@ def _gathered(
     return row._asdict()  # type: ignore[no-any-return]
 
 
-def _ranked(found: Sequence[Mapping[str, Any]], asked: _Asked, *, trace: bool) -> SearchResult:
-    """The candidates in their final order: each score as a share of the best, fused; the profile's boost added; of a document of the
-    knowledge base only the best chunk. Shares, not ranks or ranges: those would depend on which others were fetched."""
-    best_words = max((row["words"] or 0.0 for row in found), default=0.0) or 1.0
-    best_score = max((row["score"] or 0.0 for row in found), default=0.0) or 1.0
+def _ranked(found: Sequence[Mapping[str, Any]], asked: _Asked) -> SearchResult:
+    """The candidates in their final order: the profile's boost added; of a document of the knowledge base only the best chunk."""
 
-    def fused(row: Mapping[str, Any]) -> float:
-        words, meaning = (row["words"] or 0.0) / best_words, max(row["score"] or 0.0, 0.0) / best_score
-        return WORDS * words + (1 - WORDS) * meaning + BOOST * profile_match(row["attributes"], asked.profile)
+    def boosted(row: Mapping[str, Any]) -> float:
+        return float(row["fused"]) + BOOST * profile_match(row["attributes"], asked.profile)
 
-    ordered = sorted(found, key=fused, reverse=True)
+    ordered = sorted(found, key=boosted, reverse=True)
     if asked.collection != "memory":
         first: dict[str, Mapping[str, Any]] = {}
         for row in ordered:
             first.setdefault(row["document"], row)
         ordered = list(first.values())
-    shown = ordered if trace else ordered[: asked.limit]
+    shown = ordered if asked.trace else ordered[: asked.limit]
     candidates = [
         _candidate(row, rank, surfaced=rank <= asked.limit) for rank, row in enumerate(shown, start=1)
     ]
-    return SearchResult(candidates[: asked.limit], candidates if trace else [])
+    return SearchResult(candidates[: asked.limit], candidates if asked.trace else [])
 
 
 def _candidate(row: Mapping[str, Any], rank: int, *, surfaced: bool) -> Candidate:

@@ -1,1 +1,1 @@
-"""A turn in the database: two statements, one that begins it and one that ends it."""
+"""A turn in the database: one statement begins it, in the usual case with what it finds, and one ends it."""

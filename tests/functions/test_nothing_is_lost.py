@@ -16,6 +16,7 @@ from common import db, driver
 from common.advisor import turn
 from common.events import MAX_ATTEMPTS, Event
 from common.llm.types import ProviderFailed, ToolCall
+from common.turns import usual
 from tests.functions.conftest import System, parts
 from tests.functions.scripted import play
 from tests.functions.site import load_small_site
@@ -154,6 +155,7 @@ def test_one_turn_at_a_time_in_a_conversation(system: System, monkeypatch: pytes
 def test_of_two_turns_that_begin_at_once_one_runs(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests of a user wait for each other from their count on, so that what the second reads is younger than the first's beginning."""
     conversation = system.chat("Hello").json["conversation_id"]
+    usual._latest.clear()  # of the usual ones many are tried at once elsewhere
     read, locked, running, go = turn.read_standing, threading.Event(), threading.Event(), threading.Event()
 
     def read_slowly(*arguments: Any) -> Any:

@@ -167,6 +167,13 @@ LIMIT_REACHED = """
     end $$
 """
 
+# So does one that goes on from what its process took for granted, where that is not so.
+NOT_AS_EXPECTED = """
+    create function not_as_expected() returns boolean
+    language plpgsql
+    as $$ begin raise exception 'something is not as expected' using errcode = 'MI002'; end $$
+"""
+
 # Within `erase_user` the tables' owner sees everything, and may lock what turns and consumers lock.
 ERASING = "current_setting('app.erasing', true) = 'on'"
 LOCKED_BY_ERASURE = ("conversations", "sessions", "outbox_events")
@@ -316,6 +323,9 @@ def upgrade() -> None:
     op.execute(LIMIT_REACHED)
     op.execute("revoke all on function limit_reached from public")
     op.execute("grant execute on function limit_reached to memberintel_app, memberintel_jobs")
+    op.execute(NOT_AS_EXPECTED)
+    op.execute("revoke all on function not_as_expected from public")
+    op.execute("grant execute on function not_as_expected to memberintel_app")
     for function in (ERASABLE_TABLES, ERASE_USER):
         op.execute(function.replace(":", "\\:"))
     op.execute("revoke all on function erase_user, erasable_tables from public")

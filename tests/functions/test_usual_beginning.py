@@ -1,0 +1,219 @@
+"""The turn that begins in one round trip, and the same turn where something is not as its process took for granted: then there comes of it
+what comes of any turn."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+from pg8000 import InterfaceError
+
+from common import db, driver
+from common.turns import usual
+from tests.conftest import Person
+from tests.functions.conftest import System
+from tests.functions.scripted import play
+
+Change = Callable[[System, Person], dict[str, Any]]
+
+
+def run(sql: str) -> Change:
+    """A change by SQL in which `:id` is the user's."""
+
+    def change(system: System, person: Person) -> dict[str, Any]:
+        system.database.run(sql, id=person.user_id)
+        return {}
+
+    return change
+
+
+def request(**body: Any) -> Change:
+    """No change, but another request."""
+    return lambda _system, _person: body
+
+
+CHANGES: dict[str, tuple[Change, int]] = {
+    "nothing": (lambda _system, _person: {}, 200),
+    "an email": (run("update users set email = 'new@demo.example' where id = :id"), 200),
+    "the tenant pays less": (
+        run("update tenants set tier = 'free' where id = (select tenant_id from users where id = :id)"),
+        200,
+    ),
+    "the tenant pays less and has had its turns": (
+        run(
+            "with less as (update tenants t set tier = 'free' from users u where u.tenant_id = t.id and u.id = :id)"
+            " update usage_counters c set used = 40 from users u"
+            " where c.tenant_id = u.tenant_id and c.counter = 'turns' and u.id = :id"
+        ),
+        429,
+    ),
+    "the tenant has had its turns": (
+        run(
+            "update usage_counters c set used = 400 from users u"
+            " where c.tenant_id = u.tenant_id and c.counter = 'turns' and u.id = :id"
+        ),
+        429,
+    ),
+    "no request is left": (
+        run(
+            "update request_counts set requests = 100000, minute = date_trunc('minute', now()) where user_id = :id"
+        ),
+        429,
+    ),
+    "the session has ended": (
+        run("update sessions set ended_at = now(), end_reason = 'client' where user_id = :id"),
+        200,
+    ),
+    "the conversation is gone": (run("delete from conversations where user_id = :id"), 404),
+    "another turn runs": (
+        run(
+            "update turns set status = 'running', finished_at = null, lease_until = now() + interval '1 minute' where user_id = :id"
+        ),
+        409,
+    ),
+    "another turn has crashed": (
+        run(
+            "update turns set status = 'running', finished_at = null, lease_until = now() - interval '1 second' where user_id = :id"
+        ),
+        200,
+    ),
+    "the identity is nobody's": (
+        run("update users set subject = 'gone-' || cast(id as text) where id = :id"),
+        403,
+    ),
+    "the user is gone": (run("delete from users where id = :id"), 403),
+    "the turn was there": (request(turn_id="first"), 422),
+    "the site is not theirs": (request(site_id=str(uuid.uuid4())), 404),
+}
+
+
+def left_behind(system: System, person: Person) -> dict[str, Any]:
+    """What the database has of `person`, but for ids and times."""
+    asked = {
+        "turns": "select status, error, client_turn_id = 'first' from turns where user_id = :id order by started_at",
+        "messages": "select role, text, status, position from messages where user_id = :id order by position",
+        "conversations": "select version from conversations where user_id = :id",
+        "sessions": "select ended_at is null from sessions where user_id = :id order by started_at",
+        "charges": "select kind, state, count(*) from usage_charges where user_id = :id group by 1, 2 order by 1, 2",
+        "counters": "select counter, used from usage_counters c join users u using (tenant_id) where u.id = :id order by 1",
+        "requests": "select requests from request_counts where user_id = :id",
+        "events": "select type, payload->>'trigger' from outbox_events where user_id = :id order by 1, 2",
+    }
+    return {
+        what: [tuple(row) for row in system.database.rows(sql, id=person.user_id)]
+        for what, sql in asked.items()
+    }
+
+
+def _note(heard: list[str], _role: str, sql: str) -> None:
+    heard.append(sql)
+
+
+def usual_beginnings(heard: list[str]) -> int:
+    return sum("insert into turns" in sql and "not_as_expected" in sql for sql in heard)
+
+
+def send(
+    system: System, person: Person, named: str, chat: str, text: str, turn_id: str, site_id: str | None = None
+) -> Any:
+    """A turn of the conversation `chat`: our id or the client's own, which then sends what `useChat` does."""
+    body: dict[str, Any] = {"message": text, "turn_id": turn_id, "conversation_id": chat or None}
+    if named == "theirs":
+        said = {"id": turn_id, "role": "user", "parts": [{"type": "text", "text": text}]}
+        body = {"id": "chat-1", "messages": [said]}
+    headers = {**system.token(person), "Accept": "application/json"}
+    return system.client("chat").post("/chat", json={**body, "site_id": site_id}, headers=headers)
+
+
+@pytest.mark.parametrize("what", CHANGES)
+@pytest.mark.parametrize("named", ["ours", "theirs"])
+def test_what_comes_of_it_is_what_comes_of_any_turn(
+    system: System, monkeypatch: pytest.MonkeyPatch, what: str, named: str
+) -> None:
+    change, status = CHANGES[what]
+    found = []
+    for person, tried in ((system.owner, True), (system.other, False)):
+        play(monkeypatch, ["One."])
+        chat = send(system, person, named, "", "First?", "first").json["conversation_id"]
+        again = {"turn_id": "second", **change(system, person)}
+        if not tried:
+            usual._latest.clear()
+        play(monkeypatch, ["Two."])
+        heard: list[str] = []
+        with db.heard(partial(_note, heard)):
+            second = send(system, person, named, chat, "Second?", **again)
+        assert usual_beginnings(heard) == tried
+        if named == "ours":
+            assert second.status_code == status, second.text
+        found.append((second.status_code, second.json.get("type"), left_behind(system, person)))
+    assert found[0] == found[1]
+
+
+def test_a_usual_turn_is_begun_by_one_round_trip(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[list[str]] = []
+    exchange = driver.Connection._exchange
+
+    def noted(connection: driver.Connection, request: Any) -> Any:
+        sent.append([one.context.statement for one in (*connection.waiting, request)])
+        return exchange(connection, request)
+
+    conversation = system.chat("First?").json["conversation_id"]
+    monkeypatch.setattr(driver.Connection, "_exchange", noted)
+    assert system.chat("Second?", conversation_id=conversation).status_code == 200
+    beginning = [n for n, flight in enumerate(sent) if "insert into turns" in flight[-1]]
+    assert beginning == [0]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_one_that_was_committed_unheard_goes_on_in_its_session(
+    system: System, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    exchange, cuts = driver.Connection._exchange, []
+
+    def unheard(connection: driver.Connection, request: Any) -> Any:
+        found = exchange(connection, request)
+        if usual_beginnings([request.context.statement]):
+            cuts.append(1)
+            if ended:
+                system.database.run("update sessions set ended_at = now(), end_reason = 'client'")
+            raise InterfaceError("network error")
+        return found
+
+    first = system.chat("First?").json
+    monkeypatch.setattr(driver.Connection, "_exchange", unheard)
+    play(monkeypatch, ["Two."])
+    second = system.chat("Second?", conversation_id=first["conversation_id"], turn_id="second").json
+    assert (cuts, second["text"], second["session_id"]) == ([1], "Two.", first["session_id"])
+    left = left_behind(system, system.owner)
+    assert [turn[0] for turn in left["turns"]] == ["complete"] * 2
+    assert [message[3] for message in left["messages"]] == [1, 2, 3, 4]
+    assert left["requests"] == [(2,)]
+    assert ("turns", 2) in left["counters"]
+    assert all(state == "settled" for _, state, _ in left["charges"])
+    monkeypatch.setattr(driver.Connection, "_exchange", exchange)
+    model = play(monkeypatch, ["Three."])
+    assert system.chat("Third?", conversation_id=first["conversation_id"]).status_code == 200
+    assert len(model.requests[-1].messages) == 5
+
+
+def test_of_many_usual_turns_at_once_one_runs_at_a_time(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation = system.chat("First?").json["conversation_id"]
+    play(monkeypatch, *[["Yes."]] * 40)
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda n: system.chat(f"{n}?", conversation_id=conversation), range(40)))
+    statuses = [answer.status_code for answer in answers]
+    assert set(statuses) <= {200, 409}
+    done = statuses.count(200)
+    assert done > 0
+    left = left_behind(system, system.owner)
+    assert [turn[0] for turn in left["turns"]] == ["complete"] * (done + 1)
+    positions = [message[3] for message in left["messages"]]
+    assert positions == list(range(1, 2 * done + 3))
+    assert left["requests"] == [(41,)]
+    assert ("turns", done + 1) in left["counters"]
