@@ -15,13 +15,9 @@ from sqlalchemy.exc import DBAPIError
 from common import rate_limit
 from common.auth import Identity
 from common.config import Settings
-from common.db import ask_with_next, error_name, set_local, statement, transaction
+from common.db import FOREIGN_KEY, ask_with_next, error_name, set_local, statement, transaction
 from common.erasure_ledger import ledger
 from common.errors import Forbidden, Unauthenticated
-
-FOREIGN_KEY = "23503"
-NOT_AS_EXPECTED = "MI002"
-"""What the server's `not_as_expected` raises."""
 
 Tier = Literal["free", "pro"]
 T = TypeVar("T")
@@ -52,7 +48,7 @@ _ENTER = statement(
 _ENTER_AS = statement(
     "admitted",
     f"""{_FIND_AND_COUNT}
-    select case when (id, tenant_id, email, tier) = (cast(:id as uuid), cast(:tenant_id as uuid), :email, :tier) and requests <= :most
+    select case when (id, tenant_id, email, tier) = (cast(:user_id as uuid), cast(:tenant_id as uuid), :email, :tier) and requests <= :most
                 then true else not_as_expected() end as admitted
     from found, counted
 """,
@@ -100,11 +96,10 @@ def enter_asking(
     the same, and shows rows of nobody else; where it is another, or none, `ask` is asked again. Raises the errors of both.
     """
     set_local(connection, {**_claims(identity), **local})
-    key = (identity.issuer, identity.subject)
-    met = _met.get(key)
+    met = last_met(identity)
     if met is None:
         account = enter(connection, identity, config, now, requests=requests)
-        _meet(key, account)
+        _meet(identity, account)
         return account, ask(account.user_id)
     _refuse_erased(identity, config)
     found = ask_with_next(connection, _ENTER, _asked(identity, now, requests))
@@ -112,17 +107,17 @@ def enter_asking(
         asked = ask(met.user_id)
     row = found()
     if row is None:
-        _met.pop(key, None)
+        _met.pop(_key(identity), None)
         account = enter(connection, identity, config, now, requests=requests)
         return account, ask(account.user_id)
     account = _admitted(row, config, now)
-    _meet(key, account)
-    return account, asked if account.user_id == met.user_id else ask(account.user_id)
+    _meet(identity, account)
+    return account, (asked if account.user_id == met.user_id else ask(account.user_id))
 
 
-def met(identity: Identity) -> Account | None:
+def last_met(identity: Identity) -> Account | None:
     """The account that `identity` was when this process last met it: what `enter_as` may be tried with."""
-    return _met.get((identity.issuer, identity.subject))
+    return _met.get(_key(identity))
 
 
 def enter_as(
@@ -134,18 +129,23 @@ def enter_as(
     *,
     local: Mapping[str, str],
 ) -> None:
-    """As `enter`, in the round trip of the next statement, which fails (NOT_AS_EXPECTED) where the identity's account is not exactly
-    `account`, or has no request left in this minute. Where there is none, that statement sees no user's rows. Raises Unauthenticated."""
+    """As `enter`, in the round trip of the next statement. That fails by NOT_AS_EXPECTED where the identity's account is not exactly
+    `account` or has no request left in this minute, and by FOREIGN_KEY where its user is erased meanwhile; where the identity is nobody's
+    it sees no rows. Raises Unauthenticated."""
     _refuse_erased(identity, config)
     set_local(connection, {**_claims(identity), **local})
-    expected = {**account._asdict(), "id": account.user_id, "most": config.requests_per_minute}
+    expected = {**account._asdict(), "most": config.requests_per_minute}
     ask_with_next(connection, _ENTER_AS, {**_asked(identity, now, 1), **expected})
 
 
-def _meet(key: tuple[str, str], account: Account) -> None:
+def _meet(identity: Identity, account: Account) -> None:
     if len(_met) >= _MOST_MET:
         _met.clear()
-    _met[key] = account
+    _met[_key(identity)] = account
+
+
+def _key(identity: Identity) -> tuple[str, str]:
+    return identity.issuer, identity.subject
 
 
 def count_refused(identity: Identity, config: Settings, now: datetime) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from sqlalchemy import Connection
 from common.accounts import Account
 from common.errors import Conflict, NotFound
 from common.llm.types import Message
-from common.text import canonical_hash, to_json
+from common.text import canonical_hash
 from common.tools.types import Site
 
 MAX_HISTORY_TURNS = 10
@@ -111,15 +112,6 @@ class FinishedTurn:
     error: str | None = None
 
 
-def session_end(begun: BegunTurn, due: datetime, trigger: str) -> dict[str, Any]:
-    """The parameters with which a statement arms the `session-ended` event of the turn's session."""
-    return {
-        "session_payload": to_json({"session_id": str(begun.session_id), "trigger": trigger}),
-        "session_key": f"session-ended:{begun.session_id}",
-        "quiet_until": due,
-    }
-
-
 def delete_message(connection: Connection, user_id: uuid.UUID, message_id: uuid.UUID) -> None:
     """Delete a message with its snapshots, those not yet written included, and raise the conversation's version, so that no process
     goes on with the message in its memory. Raises NotFound when it is not there or not theirs."""
@@ -156,7 +148,7 @@ def to_messages(rows: Sequence[dict[str, Any]], timezone: str) -> tuple[Message,
     customer. What was said in a row by one side (an answer that failed leaves a gap) is joined."""
     joined: list[Message] = []
     for row in rows:
-        text = f"[{_day(row, timezone)}] {row['text']}"
+        text = f"[{_day(row['created_at'], timezone)}] {row['text']}"
         if joined and joined[-1].role == row["role"]:
             joined[-1] = Message(row["role"], f"{joined[-1].text}\n\n{text}")
         elif joined or row["role"] == "user":
@@ -164,9 +156,7 @@ def to_messages(rows: Sequence[dict[str, Any]], timezone: str) -> tuple[Message,
     return tuple(joined)
 
 
-def _day(row: dict[str, Any], timezone: str) -> str:
-    """The day of a message in `timezone`, reckoned once for as long as this process keeps its row."""
-    kept = f"day in {timezone}"
-    if kept not in row:
-        row[kept] = str(datetime.fromisoformat(row["created_at"]).astimezone(ZoneInfo(timezone)).date())
-    return str(row[kept])
+@functools.lru_cache(10_000)
+def _day(moment: str, timezone: str) -> str:
+    """A message's day in `timezone`: each is asked for at every turn of its conversation."""
+    return str(datetime.fromisoformat(moment).astimezone(ZoneInfo(timezone)).date())

@@ -110,7 +110,8 @@ def guard(target: Engine) -> None:
 _GONE = ("080", "57P")
 # A table has changed so that a prepared statement would give other columns than it did, or the server has forgotten it.
 _OUTDATED = ("0A000", "26000")
-DUPLICATE = "23505"
+DUPLICATE, FOREIGN_KEY = "23505", "23503"
+NOT_AS_EXPECTED = "MI002"  # by `not_as_expected`, a function of ours on the server
 # A deadlock or a serialization failure: this transaction was rolled back for another's sake, and may simply be tried again.
 IN_EACH_OTHERS_WAY = ("40P01", "40001")
 

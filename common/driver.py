@@ -29,10 +29,10 @@ the first ones, each would wait for the other."""
 _UNANSWERED = ("SAVEPOINT ", "RELEASE SAVEPOINT ")
 _READY = core.READY_FOR_QUERY[0]
 _ENDS = (core.COMMAND_COMPLETE[0], core.EMPTY_QUERY_RESPONSE[0])  # of the answer to a statement
-_NOTHING = (core.PARSE_COMPLETE[0], core.BIND_COMPLETE[0])  # that need be done about them
+_UNREAD = (core.PARSE_COMPLETE[0], core.BIND_COMPLETE[0])  # they only say that all is well
 # Where pg8000 has a word of its own: the server does not refuse the commit of a transaction that has failed, it rolls back.
 _ROLLED_BACK = {"C": "25P02", "M": "the transaction had failed and was rolled back"}
-_NONE = b"\0\0"  # of the types, formats and result formats that may be listed: all is text
+_NONE = b"\0\0"  # of the types, formats and result formats that may be listed: where none is, all is text
 _NULL = b"\xff\xff\xff\xff"
 
 
@@ -136,7 +136,7 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
         return self.waiting[-1].context
 
     def commit_with_next(self) -> None:
-        """Send the commit of the open transaction with its next statement, which is its last: where that fails, nothing is committed. A
+        """Commit the open transaction with its next statement, which is its last: where that fails, nothing is committed. A
         COPY, and a statement without parameters (a rollback to a savepoint is one) or for many rows, goes without it."""
         self.last = self._in_transaction
 
@@ -145,7 +145,7 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
         # Once the transaction has failed, the server refuses any.
         accepted = self._transaction_status == core.IN_TRANSACTION
         if accepted and len(self.waiting) < WAITING and statement.startswith(_UNANSWERED):
-            self.waiting.append(_control(statement))
+            self.waiting.append(_control(statement, marks=True))
             return self.waiting[-1].context
         self.last = False
         return self._exchange(_simple(statement))
@@ -242,6 +242,8 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
         """The formats and the values as Bind has them, each value after its length. All are text but what is `Binary`."""
         count = len(values).to_bytes(2)
         parts, formats = [count], _NONE
+        if Binary in map(type, values):
+            formats = count + b"".join((type(one) is Binary).to_bytes(2) for one in values)
         for value in values:
             if value is None:
                 parts.append(_NULL)
@@ -251,8 +253,6 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
                 coded = value.encode()
             elif kind is Binary:
                 coded = value
-                if formats is _NONE:
-                    formats = count + b"".join((type(one) is Binary).to_bytes(2) for one in values)
             else:
                 known = self.py_types.get(kind)
                 text = known(value) if known else core.make_params(self.py_types, (value,))[0]
@@ -264,10 +264,10 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
     def _exchange(self, request: _Request) -> Any:
         """The answer to `request`, after what waited for it. Raises the first error of any of them, when all answers are read."""
         requests = [*self.waiting, request]
-        if self.last and requests[0].begins:
-            del requests[
-                0
-            ]  # what goes together is one transaction to the server, begun and committed without being told
+        # What goes in one flight is to the server one transaction, begun and committed without being told. A savepoint needs to be in one
+        # that it was told of.
+        if self.last and requests[0].begins and not any(one.marks for one in requests):
+            del requests[0]
         elif self.last:
             requests.append(_control("commit"))
         self.waiting, self.last = [], False
@@ -312,7 +312,7 @@ class Connection(dbapi.Connection):  # type: ignore[misc]
                 continue
             self.at = end
             kind = self.received[start]
-            if kind not in _NOTHING:
+            if kind not in _UNREAD:
                 self.handlers[kind](bytes(self.received[start + 5 : end]), contexts[min(answered, last)])
                 answered += kind in _ENDS
         return answered
@@ -336,13 +336,14 @@ class _Prepared(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """The messages of a statement, and what its answer is read into. `prepares` is the name of the statement that they prepare. A `simple`
-    one has its own Sync."""
+    """The messages of a statement, and what its answer is read into. `prepares` is the name of the statement that they prepare. It `begins`
+    a transaction, or `marks` a savepoint in one. A `simple` one has its own Sync."""
 
     messages: bytes
     context: Any
     prepares: bytes = b""
     begins: bool = False
+    marks: bool = False
     simple: bool = False
 
 
@@ -351,9 +352,9 @@ def _simple(statement: str) -> _Request:
     return _Request(message, core.Context(statement), simple=True)
 
 
-def _control(statement: str, *, begins: bool = False) -> _Request:
+def _control(statement: str, *, begins: bool = False, marks: bool = False) -> _Request:
     """A statement that begins, ends or marks a transaction: not worth keeping on the server, which parses it in no time."""
-    return _Request(_parsed_and_run(statement), core.Context(statement), begins=begins)
+    return _Request(_parsed_and_run(statement), core.Context(statement), begins=begins, marks=marks)
 
 
 @functools.lru_cache(100)

@@ -37,9 +37,10 @@ from common.memory.remembering import StagedChange, prepare_changes, write_chang
 from common.text import clean_json
 from common.tools.run import Executed
 from common.tools.types import Remembering
-from common.turns.begin import Begun, Tries, begin_turn, begun_unheard, read_standing
+from common.turns.begin import Begun, Tries, begin_turn, begun_unheard
+from common.turns.finding import find
 from common.turns.finish import finish_turn
-from common.turns.usual import begin_as_usual, keep_latest
+from common.turns.usual import begin_as_usual, expected, keep_latest
 from common.warehouse.schemas import STREAM_TOPIC
 
 ADVISOR_TOOLS = ("query_kpi_trend", "query_site_data", "recall_prior_tool_result", "update_customer_brain")
@@ -66,15 +67,11 @@ def begin(identity: Identity, request: TurnRequest, *, config: Settings, now: da
     """Commit the customer's message and a reservation: for the calls of a usual turn, or where the entitlement has no room for them, for
     the first. Raises the errors of `begin_turn`, and Unavailable once the deployment has spent its daily limit."""
     tries: Tries = {}
-    begun = begin_as_usual(
-        identity,
-        request,
-        lambda account: _charge(account, USUAL_CALLS, config, now),
-        tries,
-        config=config,
-        now=now,
-        quiet=timedelta(minutes=config.quiet_minutes),
-    ) or _begin_any(identity, request, tries, config, now)
+    begun: Begun | Replay | None = None
+    if account := expected(identity, request):
+        charge = _charge(account, USUAL_CALLS, config, now)
+        begun = begin_as_usual(identity, account, request, charge, tries, config=config, now=now)
+    begun = begun or _begin_any(identity, request, tries, config, now)
     if not isinstance(begun, Replay):
         keep_latest(begun[0], request)
     return begun
@@ -88,6 +85,7 @@ def _begin_any(
     except LimitReached as exc:
         if exc.extra.get("limit") != "cost_usd":
             raise
+    # With no tries: what was tried was refused, and its count of the request taken back with it.
     return _begin(identity, request, 1, {}, config, now)
 
 
@@ -100,23 +98,23 @@ def _begin(
 ) -> Begun | Replay:
     def work() -> Begun | Replay:
         with db.transaction("app") as connection:
-            account, standing = accounts.enter_asking(
+            account, found = accounts.enter_asking(
                 connection,
                 identity,
                 config,
                 now,
-                lambda user_id: read_standing(connection, user_id, request),
+                lambda user_id: find(connection, user_id, request),
                 local=db.ONE_PLAN,
                 requests=0 if tries else 1,  # one that was committed unheard has counted it
             )
-            if earlier := begun_unheard(account, request, standing, tries, now):
+            if earlier := begun_unheard(account, request, found, tries, now):
                 return earlier
             entitlements.check_spend_stop(connection, config, now)
             return begin_turn(
                 connection,
                 account,
                 request,
-                standing,
+                found,
                 _charge(account, calls, config, now),
                 tries,
                 now=now,

@@ -1,8 +1,8 @@
 """Finding entries of the brain: a user's MEMORY and the knowledge base, by meaning and by words, in one statement.
 
-SQL gathers what either way finds and fuses both scores; Python adds the customer's profile, ranks, and drops further chunks of the same
-document. A user's own entries are compared one by one, through the index on `user_id`: an approximate index would lose a small user's rows
-among the others'. Only the knowledge base has one (HNSW, partial, on a cast; `reembed` makes it).
+SQL gathers what either way finds and fuses both scores; Python adds the customer's profile, puts all in order, and drops further chunks of
+the same document. A user's own entries are compared one by one, through the index on `user_id`: an approximate index would lose a small
+user's rows among the others'. Only the knowledge base has one (HNSW, partial, on a cast; `reembed` makes it).
 """
 
 from __future__ import annotations
@@ -170,12 +170,12 @@ class _Asked(NamedTuple):
 
     @property
     def fetch(self) -> int:
-        """How many entries of the knowledge base each way is to find."""
+        """How many entries each way is to find: more than are shown, for the profile lifts some and chunks of a document are dropped."""
         return self.limit * (OVER_FETCH_WITH_PROFILE if self.profile else OVER_FETCH)
 
     @property
     def most(self) -> int:
-        """How many of MEMORY are wanted. They come in their order: more than are shown only for a trace, or for the profile to lift."""
+        """How many entries of MEMORY are to come, the best: more than are shown only for a trace, or for the profile to lift."""
         return self.fetch if self.profile or (self.trace and self.collection == "memory") else self.limit
 
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from common import entitlements
-from common.conversations import LEASE, BegunTurn, FinishedTurn, LeaseLost, session_end
+from common.conversations import LEASE, BegunTurn, FinishedTurn, LeaseLost
 from common.db import ask, set_user, statement
 from common.entitlements import Ended
 from common.events import Event
@@ -65,7 +65,7 @@ def _finish(also: str = "") -> sa.TextualSelect:
             ended_at = case when :ends then cast(:now as timestamptz) end,
             end_reason = case when :ends then 'client' end
         from held where s.id = held.session_id and s.user_id = :user_id
-        returning s.conversation_id),
+        returning s.id, s.conversation_id),
     {also}
     message as (
         insert into messages (id, user_id, conversation_id, session_id, turn_id, role, text, status, position, details,
@@ -79,8 +79,8 @@ def _finish(also: str = "") -> sa.TextualSelect:
         from held where :has_results),
     quiet as (
         insert into outbox_events (user_id, conversation_id, type, payload, dedupe_key, deliver_after, created_at)
-        select :user_id, session.conversation_id, 'session-ended', cast(:session_payload as jsonb), :session_key, :quiet_until,
-               :now
+        select :user_id, session.conversation_id, 'session-ended',
+               jsonb_build_object('session_id', session.id, 'trigger', cast(:trigger as text)), 'session-ended:' || session.id, :due, :now
         from session
         on conflict (dedupe_key) do update set
             payload = case when outbox_events.payload->>'trigger' = 'client' then outbox_events.payload else excluded.payload end,
@@ -138,7 +138,8 @@ def finish_turn(
             "event_id": event_id,
             "results": to_json(_results_payload(begun, finished)),
             "has_results": event_id is not None,
-            **session_end(begun, due, trigger),
+            "trigger": trigger,
+            "due": due,
             **entitlements.settling_all(settled, now),
             **entitlements.counting(begun.account, entitlements.given_back(settled)),
             "now": now,

@@ -14,10 +14,13 @@ from sqlalchemy import Connection
 
 from common import driver
 from common.db import (
+    ask,
     ask_with_next,
+    binary,
     commit_with_next,
     copy_out,
     error_name,
+    heard,
     in_user_transaction,
     set_local,
     set_user,
@@ -360,6 +363,56 @@ def test_nothing_is_committed_where_the_last_statement_fails(database: Database,
     assert database.scalar("select name from sites") == "Club"
     with user_transaction(person.user_id, source=engine) as connection:
         assert connection.scalar(sa.text("select name from sites")) == "Club"
+
+
+_RENAMED = statement("id", "update sites set name = :name where user_id = :user_id returning id")
+_QUOTIENT = statement("quotient", "select 1 / cast(:n as int) as quotient")
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_what_goes_in_one_flight_is_one_transaction(database: Database, person: Person, n: int) -> None:
+    """The server is not told of its beginning and its end, and keeps all of it or nothing."""
+    engine = database.engine("app", 1)
+    engine.connect().close()
+    asked: list[str] = []
+
+    def work(connection: Connection) -> Any:
+        renamed = ask_with_next(connection, _RENAMED, {"name": "Later", "user_id": person.user_id})
+        commit_with_next(connection)
+        return ask(connection, _QUOTIENT, {"n": n})[0].quotient, renamed()
+
+    with heard(lambda _role, sql: asked.append(sql)):
+        if n == 0:
+            with pytest.raises(sa.exc.DBAPIError, match="22012"):
+                in_user_transaction(person.user_id, work, source=engine)
+        else:
+            assert in_user_transaction(person.user_id, work, source=engine)[0] == 1
+    assert len(asked) == 3
+    assert not any(word in sql for sql in asked for word in ("begin", "commit", "rollback"))
+    assert database.scalar("select name from sites") == ("Club" if n == 0 else "Later")
+    with transaction(
+        "app", source=engine
+    ) as connection:  # on the same connection, which has forgotten the user
+        assert connection.scalar(sa.text("select count(*) from sites")) == 0
+
+
+def test_a_savepoint_before_the_last_statement_is_in_a_transaction(
+    database: Database, person: Person
+) -> None:
+    with user_transaction(person.user_id, source=database.engine("app", 1)) as connection:
+        nested = connection.begin_nested()
+        commit_with_next(connection)
+        connection.execute(_RENAME, {"name": "Later", "user_id": person.user_id})
+        nested.commit()
+    assert database.scalar("select name from sites") == "Later"
+
+
+def test_a_binary_value_stands_among_others(database: Database) -> None:
+    asked = statement("a b c", "select cast(:a as int) as a, cast(:b as bytea) as b, cast(:c as text) as c")
+    with transaction("app", source=database.engine("app", 1)) as connection:
+        for a, b, c in ((None, b"\x00\xff", "text"), (7, b"", None)):
+            (row,) = ask(connection, asked, {"a": a, "b": binary(b), "c": c})
+            assert (row.a, bytes(row.b), row.c) == (a, b, c)
 
 
 def test_a_commit_that_goes_with_its_statement_and_is_refused_is_an_error(database: Database) -> None:

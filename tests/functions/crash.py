@@ -60,7 +60,7 @@ def main(step: str, token: str, internal: str) -> None:
     elif step == "begun":
         turn.run = die  # type: ignore[assignment]
     elif step == "before_the_first_commit":
-        turn.read_standing = dying_after(turn.read_standing)
+        turn.find = dying_after(turn.find)
     elif step == "tool_ran":
         answering.run_tool = dying_after(answering.run_tool)
     elif step == "before_the_last_statement":

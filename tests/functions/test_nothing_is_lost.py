@@ -156,7 +156,7 @@ def test_of_two_turns_that_begin_at_once_one_runs(system: System, monkeypatch: p
     """Requests of a user wait for each other from their count on, so that what the second reads is younger than the first's beginning."""
     conversation = system.chat("Hello").json["conversation_id"]
     usual._latest.clear()  # of the usual ones many are tried at once elsewhere
-    read, locked, running, go = turn.read_standing, threading.Event(), threading.Event(), threading.Event()
+    read, locked, running, go = turn.find, threading.Event(), threading.Event(), threading.Event()
 
     def read_slowly(*arguments: Any) -> Any:
         found = read(*arguments)
@@ -167,7 +167,7 @@ def test_of_two_turns_that_begin_at_once_one_runs(system: System, monkeypatch: p
         return found
 
     second: list[Any] = []
-    monkeypatch.setattr(turn, "read_standing", read_slowly)
+    monkeypatch.setattr(turn, "find", read_slowly)
     play(monkeypatch, [running.set, lambda: go.wait(10), "Done."])
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(system.chat, "one", conversation_id=conversation)

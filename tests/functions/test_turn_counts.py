@@ -14,7 +14,7 @@ from benchmarks.stage import Stage, is_control
 from benchmarks.wire import counted
 from common import db
 from common.config import settings
-from common.turns import begin
+from common.turns import finding
 from tests.conftest import Database
 from tests.plans import rows_read
 
@@ -121,7 +121,6 @@ def test_what_a_turn_finds_does_not_grow_with_the_customers_conversations(ours: 
     }
     with db.user_transaction(ours.user_id, local=db.ONE_PLAN) as connection:
         read = {
-            which: rows_read(connection, one, asked, "conversations")
-            for which, one in begin._STANDING.items()
+            which: rows_read(connection, one, asked, "conversations") for which, one in finding._FIND.items()
         }
     assert read == {(False, False): 1, (False, True): 1, (True, False): 0, (True, True): 0}

@@ -6,15 +6,21 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
 import pytest
 from pg8000 import InterfaceError
 
-from common import db, driver
+from common import clock, db, driver
+from common.config import settings
+from common.entitlements import LIMITS
+from common.llm import call as llm
 from common.turns import usual
-from tests.conftest import Person
+from local.issuer import ISSUER
+from tests.conftest import Person, add_person
 from tests.functions.conftest import System
 from tests.functions.scripted import play
 
@@ -36,11 +42,22 @@ def request(**body: Any) -> Change:
     return lambda _system, _person: body
 
 
-CHANGES: dict[str, tuple[Change, int]] = {
-    "nothing": (lambda _system, _person: {}, 200),
-    "an email": (run("update users set email = 'new@demo.example' where id = :id"), 200),
+def swap(system: System, person: Person) -> dict[str, Any]:
+    """The identity is another's by now."""
+    database, email = system.database, f"new-{person.email}"
+    somebody = add_person(database, email, issuer=ISSUER)
+    database.run("update users set subject = 'gone-' || cast(id as text) where id = :id", id=person.user_id)
+    database.run("update users set subject = :email where id = :id", id=somebody.user_id, email=person.email)
+    return {}
+
+
+# For each: the status, where our id names the conversation and where the client's does.
+CHANGES: dict[str, tuple[Change, int, int]] = {
+    "nothing": (lambda _system, _person: {}, 200, 200),
+    "an email": (run("update users set email = 'new@demo.example' where id = :id"), 200, 200),
     "the tenant pays less": (
         run("update tenants set tier = 'free' where id = (select tenant_id from users where id = :id)"),
+        200,
         200,
     ),
     "the tenant pays less and has had its turns": (
@@ -50,6 +67,7 @@ CHANGES: dict[str, tuple[Change, int]] = {
             " where c.tenant_id = u.tenant_id and c.counter = 'turns' and u.id = :id"
         ),
         429,
+        429,
     ),
     "the tenant has had its turns": (
         run(
@@ -57,22 +75,24 @@ CHANGES: dict[str, tuple[Change, int]] = {
             " where c.tenant_id = u.tenant_id and c.counter = 'turns' and u.id = :id"
         ),
         429,
+        429,
     ),
     "no request is left": (
-        run(
-            "update request_counts set requests = 100000, minute = date_trunc('minute', now()) where user_id = :id"
-        ),
+        run("update request_counts set requests = 100000 where user_id = :id"),
+        429,
         429,
     ),
     "the session has ended": (
         run("update sessions set ended_at = now(), end_reason = 'client' where user_id = :id"),
         200,
+        200,
     ),
-    "the conversation is gone": (run("delete from conversations where user_id = :id"), 404),
+    "the conversation is gone": (run("delete from conversations where user_id = :id"), 404, 200),
     "another turn runs": (
         run(
             "update turns set status = 'running', finished_at = null, lease_until = now() + interval '1 minute' where user_id = :id"
         ),
+        409,
         409,
     ),
     "another turn has crashed": (
@@ -80,24 +100,27 @@ CHANGES: dict[str, tuple[Change, int]] = {
             "update turns set status = 'running', finished_at = null, lease_until = now() - interval '1 second' where user_id = :id"
         ),
         200,
+        200,
     ),
     "the identity is nobody's": (
         run("update users set subject = 'gone-' || cast(id as text) where id = :id"),
         403,
+        403,
     ),
-    "the user is gone": (run("delete from users where id = :id"), 403),
-    "the turn was there": (request(turn_id="first"), 422),
-    "the site is not theirs": (request(site_id=str(uuid.uuid4())), 404),
+    "the user is gone": (run("delete from users where id = :id"), 403, 403),
+    "the turn was there": (request(turn_id="first"), 422, 422),
+    "the site is not theirs": (request(site_id=str(uuid.uuid4())), 404, 404),
+    "the identity is another's": (swap, 404, 200),
 }
 
 
 def left_behind(system: System, person: Person) -> dict[str, Any]:
     """What the database has of `person`, but for ids and times."""
     asked = {
-        "turns": "select status, error, client_turn_id = 'first' from turns where user_id = :id order by started_at",
+        "turns": "select status, error, client_turn_id = 'first' as is_first from turns where user_id = :id order by 3 desc",
         "messages": "select role, text, status, position from messages where user_id = :id order by position",
         "conversations": "select version from conversations where user_id = :id",
-        "sessions": "select ended_at is null from sessions where user_id = :id order by started_at",
+        "sessions": "select ended_at is null from sessions where user_id = :id order by 1",
         "charges": "select kind, state, count(*) from usage_charges where user_id = :id group by 1, 2 order by 1, 2",
         "counters": "select counter, used from usage_counters c join users u using (tenant_id) where u.id = :id order by 1",
         "requests": "select requests from request_counts where user_id = :id",
@@ -129,12 +152,19 @@ def send(
     return system.client("chat").post("/chat", json={**body, "site_id": site_id}, headers=headers)
 
 
+@pytest.fixture(autouse=True)
+def standing_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests are counted by the minute."""
+    moment = datetime.now(UTC).replace(second=30)
+    monkeypatch.setattr(clock, "now", lambda: moment)
+
+
 @pytest.mark.parametrize("what", CHANGES)
 @pytest.mark.parametrize("named", ["ours", "theirs"])
 def test_what_comes_of_it_is_what_comes_of_any_turn(
     system: System, monkeypatch: pytest.MonkeyPatch, what: str, named: str
 ) -> None:
-    change, status = CHANGES[what]
+    change, *statuses = CHANGES[what]
     found = []
     for person, tried in ((system.owner, True), (system.other, False)):
         play(monkeypatch, ["One."])
@@ -147,25 +177,53 @@ def test_what_comes_of_it_is_what_comes_of_any_turn(
         with db.heard(partial(_note, heard)):
             second = send(system, person, named, chat, "Second?", **again)
         assert usual_beginnings(heard) == tried
-        if named == "ours":
-            assert second.status_code == status, second.text
-        found.append((second.status_code, second.json.get("type"), left_behind(system, person)))
+        assert second.status_code == statuses[named == "theirs"], second.text
+        found.append((second.json.get("type"), left_behind(system, person)))
     assert found[0] == found[1]
 
 
-def test_a_usual_turn_is_begun_by_one_round_trip(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[list[str]] = []
+@pytest.mark.parametrize("named", ["ours", "theirs"])
+def test_a_usual_turn_is_begun_by_one_round_trip(
+    system: System, monkeypatch: pytest.MonkeyPatch, named: str
+) -> None:
+    last_of_flights: list[str] = []
     exchange = driver.Connection._exchange
 
     def noted(connection: driver.Connection, request: Any) -> Any:
-        sent.append([one.context.statement for one in (*connection.waiting, request)])
+        last_of_flights.append(request.context.statement)
         return exchange(connection, request)
 
-    conversation = system.chat("First?").json["conversation_id"]
+    chat = send(system, system.owner, named, "", "First?", "first").json["conversation_id"]
     monkeypatch.setattr(driver.Connection, "_exchange", noted)
+    assert send(system, system.owner, named, chat, "Second?", "second").status_code == 200
+    assert [n for n, sql in enumerate(last_of_flights) if "insert into turns" in sql] == [0]
+
+
+def test_where_there_is_money_for_one_call_the_turn_begins_with_that(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Decimal("0.50")
+    monkeypatch.setattr(llm, "ceiling_usd", lambda *_choices, **_tokens: one)
+    conversation = system.chat("First?").json["conversation_id"]
+    left = LIMITS["pro"].cost_usd - one
+    system.database.run("update usage_counters set used = :used where counter = 'cost_usd'", used=left)
     assert system.chat("Second?", conversation_id=conversation).status_code == 200
-    beginning = [n for n, flight in enumerate(sent) if "insert into turns" in flight[-1]]
-    assert beginning == [0]
+    found = left_behind(system, system.owner)
+    assert found["requests"] == [(2,)]
+    assert found["counters"] == [("cost_usd", left), ("turns", 2)]
+
+
+def test_once_the_deployment_has_spent_its_days_limit_no_turn_is_tried(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation = system.chat("First?").json["conversation_id"]
+    monkeypatch.setenv("MEMBERINTEL_DAILY_SPEND_STOP_USD", "0")
+    settings.cache_clear()
+    heard: list[str] = []
+    with db.heard(partial(_note, heard)):
+        assert system.chat("Second?", conversation_id=conversation).status_code == 503
+    assert usual_beginnings(heard) == 0
+    assert len(left_behind(system, system.owner)["turns"]) == 1
 
 
 @pytest.mark.parametrize("ended", [False, True])
@@ -205,8 +263,10 @@ def test_of_many_usual_turns_at_once_one_runs_at_a_time(
 ) -> None:
     conversation = system.chat("First?").json["conversation_id"]
     play(monkeypatch, *[["Yes."]] * 40)
-    with ThreadPoolExecutor(8) as pool:
+    heard: list[str] = []
+    with db.heard(partial(_note, heard)), ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda n: system.chat(f"{n}?", conversation_id=conversation), range(40)))
+    assert usual_beginnings(heard) > 1
     statuses = [answer.status_code for answer in answers]
     assert set(statuses) <= {200, 409}
     done = statuses.count(200)
