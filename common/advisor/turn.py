@@ -109,6 +109,8 @@ def _begin(
             )
             if earlier := begun_unheard(account, request, found, tries, now):
                 return earlier
+            if tries:  # none of them has happened, nor its count
+                accounts.enter(connection, identity, config, now)
             entitlements.check_spend_stop(connection, config, now)
             return begin_turn(
                 connection,

@@ -194,7 +194,8 @@ _SHOWN = "id as entry_id, document, title, url, content, attributes, created_at,
 _FUSED = f"""
     {WORDS} * coalesce(words / nullif(max(words) over (), 0), 0)
     + {1 - WORDS} * coalesce(greatest(score, 0) / nullif(max(greatest(score, 0)) over (), 0), 0) as fused"""
-_SIMILARITY = "case when embedding_model = :model then 1 - (embedding <=> (select embedding from asked)) end"
+# A vector of zeros (a text without words) has no direction: what it is compared with is of no known similarity, not of NaN.
+_SIMILARITY = "case when embedding_model = :model then nullif(1 - (embedding <=> (select embedding from asked)), 'NaN') end"
 _SCORE = f"{_SIMILARITY} as score"
 
 _MEMORY = f"""
@@ -230,7 +231,7 @@ nearest as materialized ({nearest}),
 candidates as (
     select id, max(similarity) as similarity from (
         (select id, null as similarity from by_words {filtered} order by words desc limit {fetch})
-        union all select id, 1 - distance from nearest
+        union all select id, nullif(1 - distance, 'NaN') from nearest
     ) as either group by id
 ),
 known_found as (

@@ -30,8 +30,11 @@ from tests.conftest import NOW, Database, Person, add_person
 AXES = ("price", "cancel", "mail", "course", "event", "refund", "bike", "tea")
 
 
+WORDLESS = "\N{THUMBS UP SIGN}"
+
+
 class Meanings:
-    """An embedder whose eight dimensions are eight words, each with a synonym that it takes for the same."""
+    """An embedder whose eight dimensions are eight words, each with a synonym that it takes for the same. One word has no meaning."""
 
     name = "meanings"
     dimensions = len(AXES)
@@ -41,6 +44,8 @@ class Meanings:
         return [self._vector(text.lower().split()) for text in texts]
 
     def _vector(self, words: list[str]) -> list[float]:
+        if WORDLESS in words:
+            return [0.0] * self.dimensions
         named = [self.synonyms.get(word, word) for word in words]
         counts = [named.count(axis) + 0.01 for axis in AXES]
         length = sum(c * c for c in counts) ** 0.5
@@ -537,3 +542,17 @@ def _nearest(brain: Brain, text: str) -> tuple[uuid.UUID, float] | None:
             embedding=MODEL.embed([text], kind="query")[0],
             model=MODEL.name,
         )
+
+
+@pytest.mark.parametrize("collection", ["memory", "knowledge"])
+def test_what_has_no_direction_leaves_the_words_to_decide(brain: Brain, collection: str) -> None:
+    """A vector of zeros is like nothing, and nothing is like it. It spoils no other entry's score."""
+    add = brain.memory if collection == "memory" else brain.article
+    wordless, bike, tea = (add(text) for text in (WORDLESS, "the bike", "tea at five"))
+    brain.ready()
+    by_words = brain.search(f"{WORDLESS} tea", collection=collection)
+    assert by_words.top[0].entry_id == tea
+    assert {c.score for c in by_words.trace} == {0.0}
+    by_both = {c.entry_id: c.score for c in brain.search("bike", collection=collection).trace}
+    assert by_both[bike] > 0.9
+    assert by_both.get(wordless, 0.0) == 0.0

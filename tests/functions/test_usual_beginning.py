@@ -277,3 +277,17 @@ def test_of_many_usual_turns_at_once_one_runs_at_a_time(
     assert positions == list(range(1, 2 * done + 3))
     assert left["requests"] == [(41,)]
     assert ("turns", done + 1) in left["counters"]
+
+
+def test_a_request_whose_connection_had_died_is_counted_once(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversation = system.chat("First?").json["conversation_id"]
+    monkeypatch.setitem(db.retried.__kwdefaults__, "sleep", lambda _seconds: None)
+    for n in range(2, 5):
+        system.database.run(
+            "select pg_terminate_backend(pid) from pg_stat_activity"
+            " where usename like 'memberintel_app%' and datname = current_database()"
+        )
+        assert system.chat("And now?", conversation_id=conversation).status_code == 200
+        assert left_behind(system, system.owner)["requests"] == [(n,)]
