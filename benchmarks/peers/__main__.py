@@ -5,8 +5,9 @@
 Each loads 10, 100 or 500 turns of history with tool results, the five nearest memories and three summaries, and appends two messages and
 a tool result of 1 KB. Models and embeddings cost nothing. Ours does what a turn of the Advisor does (`benchmarks/ours.py`), which is
 more. It has two rows: the turn, for which a customer waits, and the same with the work of the outbox's consumer, which comes after it. Time
-is compared with the first; CPU and bytes, which somebody pays for in any case, with the second. Rounds are shuffled. CPU is the client's
-and the server's; bytes are those of the write-ahead log; statements are counted from the server's log in a run of their own.
+is compared with both; CPU and bytes, which somebody pays for in any case, with the second. Rounds are shuffled, and each ratio is of one
+round: what slows the machine for a while slows all. CPU is the client's and the server's; bytes are those of the write-ahead log;
+statements are counted from the server's log in a run of their own.
 """
 
 from __future__ import annotations
@@ -132,9 +133,13 @@ class Measured:
     client: list[float] = field(default_factory=list)
     server: list[float] = field(default_factory=list)
     written: list[float] = field(default_factory=list)
+    round_wall: list[float] = field(default_factory=list)
+    round_cpu: list[float] = field(default_factory=list)
 
     def add(self, played: dict[str, list[float]], server_seconds: float, written: int) -> None:
         count = len(played["wall"])
+        self.round_wall.append(1000 * statistics.median(played["wall"]))
+        self.round_cpu.append(1000 * (sum(played["cpu"]) + server_seconds) / count)
         self.wall += [1000 * s for s in played["wall"]]
         self.client += [1000 * s for s in played["cpu"]]
         self.server.append(1000 * server_seconds / count)
@@ -148,6 +153,8 @@ class Measured:
             "client_cpu_ms": round(statistics.median(self.client), 1),
             "server_cpu_ms": round(statistics.median(self.server), 1),
             "written_bytes": round(statistics.median(self.written)),
+            "round_wall_ms": self.round_wall,
+            "round_cpu_ms": self.round_cpu,
         }
 
 
@@ -218,28 +225,28 @@ def count(place: Stage, venvs: Path) -> dict[str, dict[str, int]]:
 def table(figures: dict[str, Any], counts: dict[str, dict[str, int]]) -> str:
     """The figures as Markdown."""
     lines = [
-        "| earlier turns | | wall ms (quartiles) | client CPU ms | server CPU ms | KB written | wall: × stored, × turn"
-        " | CPU: × stored, × turn, consumed | statements (control) |",
+        "| earlier turns | | wall ms (quartiles) | client CPU ms | server CPU ms | KB written"
+        " | wall: × stored, × turn, × turn and consumer | CPU: × stored, × turn, each with consumer | statements (control) |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for length, kinds in figures.items():
         for name, f in kinds.items():
             low, high = f["wall_quartiles_ms"]
-            wall = [f["wall_ms"] / kinds[ours]["wall_ms"] for ours in (STORED, TURN)]
-            cpu = [_cpu(f) / _cpu(kinds[ours + CONSUMED]) for ours in (STORED, TURN)]
+            wall = [_over(f, kinds[ours], "round_wall_ms") for ours in (STORED, TURN, TURN + CONSUMED)]
+            cpu = [_over(f, kinds[ours + CONSUMED], "round_cpu_ms") for ours in (STORED, TURN)]
             sent = ""
             if length == next(iter(figures)):
                 sent = f"{counts[name]['statements']} ({counts[name]['of which control']})"
             lines.append(
                 f"| {length} | {name} | {f['wall_ms']} ({low}–{high}) | {f['client_cpu_ms']} | {f['server_cpu_ms']}"
-                f" | {f['written_bytes'] / 1000:.1f} | {wall[0]:.2f}, {wall[1]:.2f} | {cpu[0]:.2f}, {cpu[1]:.2f}"
+                f" | {f['written_bytes'] / 1000:.1f} | {wall[0]:.2f}, {wall[1]:.2f}, {wall[2]:.2f} | {cpu[0]:.2f}, {cpu[1]:.2f}"
                 f" | {sent} |"
             )
     return "\n".join(lines)
 
 
-def _cpu(figures: dict[str, Any]) -> float:
-    return float(figures["client_cpu_ms"] + figures["server_cpu_ms"])
+def _over(figures: dict[str, Any], ours: dict[str, Any], what: str) -> float:
+    return statistics.median(one / base for one, base in zip(figures[what], ours[what], strict=True))
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -249,7 +256,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--quick", action="store_true", help="few rounds, and only the shortest conversation")
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS, help="earlier turns")
-    parser.add_argument("--rounds", type=int, default=6, help="of 6 turns each")
+    parser.add_argument("--rounds", type=int, default=8, help="of 6 turns each")
     parser.add_argument(
         "--venvs",
         type=Path,
