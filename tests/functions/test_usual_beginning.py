@@ -90,14 +90,14 @@ CHANGES: dict[str, tuple[Change, int, int]] = {
     "the conversation is gone": (run("delete from conversations where user_id = :id"), 404, 200),
     "another turn runs": (
         run(
-            "update turns set status = 'running', finished_at = null, lease_until = now() + interval '1 minute' where user_id = :id"
+            "update turns set status = 'running', finished_at = null, lease_until = now() + interval '5 minutes' where user_id = :id"
         ),
         409,
         409,
     ),
     "another turn has crashed": (
         run(
-            "update turns set status = 'running', finished_at = null, lease_until = now() - interval '1 second' where user_id = :id"
+            "update turns set status = 'running', finished_at = null, lease_until = now() - interval '5 minutes' where user_id = :id"
         ),
         200,
         200,
